@@ -1,0 +1,7 @@
+"""Every operator of the package, declared once: schema, checks, fake implementation."""
+
+from . import kron as kron
+from .checks import compute_dtype as compute_dtype
+from .operator import NAMESPACE as NAMESPACE
+from .operator import OPERATORS as OPERATORS
+from .operator import Operator as Operator

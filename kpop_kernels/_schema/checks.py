@@ -1,0 +1,115 @@
+"""The vocabulary of argument checks: each raises one sentence that says what was wrong and what is allowed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def compute_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the dtype that a tensor is computed in: float64 for float64, float32 for all others."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def require_floating(op: str, **tensors: Tensor | None) -> None:
+    """Require real floating-point dtypes."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.dtype not in FLOATING:
+            raise TypeError(f"{op}: {name} is {tensor.dtype}, it must be float32, bfloat16, float16 or float64")
+
+
+def require_dtype(op: str, dtype: torch.dtype, why: str, **tensors: Tensor | None) -> None:
+    """Require one dtype; ``why`` ends the sentence."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.dtype != dtype:
+            raise TypeError(f"{op}: {name} is {tensor.dtype}, it must be {dtype} {why}")
+
+
+def require_matrix(op: str, **tensors: Tensor | None) -> None:
+    """Require at least two dimensions."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.ndim < 2:
+            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be (..., rows, columns)")
+
+
+def require_shape(op: str, shape: Sequence[int], why: str, **tensors: Tensor | None) -> None:
+    """Require one shape; ``why`` ends the sentence."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tuple(tensor.shape) != tuple(shape):
+            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be {tuple(shape)} {why}")
+
+
+def require_device(op: str, device: torch.device, **tensors: Tensor | None) -> None:
+    """Require one device; 0-d tensors may also live on the CPU, as torch allows it everywhere."""
+    for name, tensor in tensors.items():
+        if tensor is None or tensor.device == device or (tensor.ndim == 0 and tensor.device.type == "cpu"):
+            continue
+        raise ValueError(f"{op}: {name} is on {tensor.device}, it must be on {device} like the other tensors")
+
+
+def require_scalar(op: str, **tensors: Tensor | None) -> None:
+    """Require 0-d tensors."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.ndim != 0:
+            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be a number or a 0-d tensor")
+
+
+def require_fraction(op: str, **values: float) -> None:
+    """Require 0 <= value < 1."""
+    for name, value in values.items():
+        if not 0.0 <= value < 1.0:
+            raise ValueError(f"{op}: {name} is {value}, it must be at least 0 and below 1")
+
+
+def require_not_negative(op: str, **values: float) -> None:
+    """Require value >= 0."""
+    for name, value in values.items():
+        if not value >= 0.0:
+            raise ValueError(f"{op}: {name} is {value}, it must not be negative")
+
+
+def require_choice(op: str, name: str, value: object, allowed: Iterable[object]) -> None:
+    """Require one of a few values."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise ValueError(f"{op}: {name} is {value!r}, it must be one of {', '.join(map(repr, allowed))}")
+
+
+def refuse_autograd(op: str, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that require grad in grad mode: no operator here is differentiable."""
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in tensors.items():
+        if tensor.requires_grad:
+            raise ValueError(
+                f"{op}: {name} requires grad, but this operator has no derivative; "
+                "call it under torch.no_grad() or detach the tensor"
+            )
+
+
+def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Sequence[str]) -> None:
+    """Refuse written tensors that overlap themselves (expanded) or any other argument."""
+    for name in written:
+        tensor = tensors[name]
+        if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            raise ValueError(f"{op}: {name} is expanded, several of its elements share memory; clone it first")
+        for other, partner in tensors.items():
+            if other != name and _overlap(tensor, partner):
+                raise ValueError(f"{op}: {name} is written and shares memory with {other}; clone one of them")
+
+
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors surely share memory; interleaved views are taken to be disjoint."""
+    if a.device != b.device or a.device.type == "meta" or isinstance(a, FakeTensor):
+        return False
+    if not a.numel() or not b.numel() or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+        return False
+    if a.data_ptr() == b.data_ptr():
+        return True
+    dense = a.is_contiguous() and b.is_contiguous()
+    end_a, end_b = (t.data_ptr() + t.numel() * t.element_size() for t in (a, b))
+    return dense and a.data_ptr() < end_b and b.data_ptr() < end_a
+

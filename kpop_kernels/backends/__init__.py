@@ -1,0 +1,147 @@
+"""The availability table: which technology serves which device, and why not.
+
+A backend is a folder with one function an operator. `get` gives one by name, every function behind the same
+checks; torch's dispatcher is given the first backend of `ORDER` that serves an operator for a device and dtype.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._schema import OPERATORS, Operator
+
+ORDER: dict[str, tuple[str, ...]] = {"cpu": ("cpu", "composite")}
+"""Backends of a device type, best first; devices not listed are served by composite."""
+
+NAMES = ("composite", "cpu")
+
+_observers: list[Counter[tuple[str, str]]] = []
+
+
+class Backend:
+    """One technology: its operators as attributes, what it serves, and why it is absent if it is.
+
+    Attributes:
+        name: Folder under ``kpop_kernels/backends``.
+        reason: Why the backend cannot run here; None when it can.
+        dtypes: Element types that it computes with.
+        devices: Device types that it runs on; empty for all.
+        operators: Names of the operators it implements.
+    """
+
+    def __init__(self, name: str) -> None:
+        module = import_module(f"{__name__}.{name}")
+        self.name = name
+        self.reason: str | None = module.absent_because()
+        self.dtypes: tuple[torch.dtype, ...] = module.DTYPES
+        self.devices: tuple[str, ...] = module.DEVICES
+        self._guarded: dict[str, Callable[..., Any]] = {}
+        if self.reason is None:
+            for op, implementation in module.implementations().items():
+                self._guarded[op] = self._refuse_unserved(OPERATORS[op], implementation)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Names of the operators that can be called here."""
+        return tuple(self._guarded)
+
+    def serves(self, op: str, tensor: Tensor) -> bool:
+        """Tell whether this backend runs an operator for a tensor's device and dtype."""
+        on_device = not self.devices or tensor.device.type in self.devices
+        return op in self._guarded and on_device and tensor.dtype in self.dtypes
+
+    def why_not(self, op: str, device_type: str) -> str | None:
+        """Say why an operator is not served for a device type; None when it is."""
+        if self.devices and device_type not in self.devices:
+            return f"{self.name} runs on {', '.join(self.devices)}"
+        if self.reason is not None:
+            return self.reason
+        return None if op in self._guarded else f"{self.name} has no {op}"
+
+    def __getattr__(self, op: str) -> Callable[..., Any]:
+        if op.startswith("__") or op not in OPERATORS:
+            raise AttributeError(f"backend {self.name!r} has no attribute {op!r}")
+        if self.reason is not None:
+            raise RuntimeError(f"backend {self.name!r} is not available: {self.reason}")
+        if op not in self._guarded:
+            raise NotImplementedError(f"backend {self.name!r} does not implement {op}")
+        return self._guarded[op]
+
+    def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> None:
+            tensor = _first_tensor(args, kwargs)
+            if not self.serves(op.name, tensor):
+                dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+                raise TypeError(
+                    f"{op.name}: backend {self.name!r} does not serve {tensor.dtype} on {tensor.device}, "
+                    f"it serves {dtypes} on {', '.join(self.devices) or 'any device'}"
+                )
+            for observer in _observers:
+                observer[op.name, self.name] += 1
+            implementation(*args, **kwargs)
+
+        return op.guarded(run)
+
+
+def get(name: str) -> Backend:
+    """Return a backend by name; its operators are attributes that bypass torch's dispatcher.
+
+    Raises:
+        ValueError: There is no backend of that name.
+    """
+    if name not in _BACKENDS:
+        raise ValueError(f"backend {name!r} is unknown, it must be one of {', '.join(NAMES)}")
+    return _BACKENDS[name]
+
+
+def available() -> dict[str, str | None]:
+    """Return every backend's name with the reason why it cannot run here, None for those that can."""
+    return {name: backend.reason for name, backend in _BACKENDS.items()}
+
+
+def serving(op: str, tensor: Tensor) -> Backend:
+    """Return the backend that torch's dispatcher uses for an operator, a device and a dtype."""
+    for name in ORDER.get(tensor.device.type, ("composite",)):
+        if _BACKENDS[name].serves(op, tensor):
+            return _BACKENDS[name]
+    return _BACKENDS["composite"]
+
+
+@contextmanager
+def trace() -> Iterator[Counter[tuple[str, str]]]:
+    """Count what served each operator call: yields a counter keyed by (operator, backend)."""
+    counter: Counter[tuple[str, str]] = Counter()
+    _observers.append(counter)
+    try:
+        yield counter
+    finally:
+        _observers[:] = [observer for observer in _observers if observer is not counter]
+
+
+def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+
+
+def _register(op: Operator) -> None:
+    """Give an operator to torch's dispatcher: composite on every device, the best backend where there is one."""
+
+    def routed(*args: Any, **kwargs: Any) -> Any:
+        return getattr(serving(op.name, _first_tensor(args, kwargs)), op.name)(*args, **kwargs)
+
+    composite = getattr(_BACKENDS["composite"], op.name)
+    for overload, function in op.overloads(composite).items():
+        torch.library.impl(op.qualified_name + overload, "default", function)
+    for device_type, names in ORDER.items():
+        if any(op.name in _BACKENDS[name].operators for name in names if name != "composite"):
+            for overload, function in op.overloads(routed).items():
+                torch.library.impl(op.qualified_name + overload, device_type, function)
+
+
+_BACKENDS = {name: Backend(name) for name in NAMES}
+for _op in OPERATORS.values():
+    _register(_op)

@@ -1,0 +1,14 @@
+"""Covariance updates in aten."""
+
+from torch import Tensor
+
+from ..._schema import compute_dtype
+
+
+def gram_ema_(S: Tensor, X: Tensor, *, beta: float, alpha: float, side: str) -> None:
+    """Update S ← beta·S + alpha·X Xᵀ (or XᵀX); the lower triangle is computed, the upper mirrored."""
+    dtype = compute_dtype(S)
+    X = X.to(dtype)
+    product = X @ X.mT if side == "left" else X.mT @ X
+    lower = S.to(dtype).mul(beta).add_(product, alpha=alpha).tril_()
+    S.copy_(lower + lower.tril(-1).mT)

@@ -1,0 +1,35 @@
+"""The compiled kernels, and what every launcher needs to call them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ... import _native
+
+_kernels = _native.Cpu()
+
+
+def kernels() -> _native.Cpu:
+    """Return the kernels in use: the best instruction set of this processor, or the one named by `using`."""
+    return _kernels
+
+
+@contextmanager
+def using(isa: str) -> Iterator[None]:
+    """Use the kernels of one instruction set: "avx512", "avx2" or "baseline".
+
+    Raises:
+        ValueError: This processor or this build has no kernels of that name.
+    """
+    global _kernels
+    before, _kernels = _kernels, _native.Cpu(isa)
+    try:
+        yield
+    finally:
+        _kernels = before
+
+
+def threads() -> int:
+    """Return the number of threads that torch would use."""
+    return torch.get_num_threads()
