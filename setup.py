@@ -39,7 +39,8 @@ COMMON_FLAGS = [
     "-Wall",
     "-Wextra",
 ]
-PER_MACHINE = {"bindings.cpp", "cpu/dispatch.cpp", "cpu/parallel.cpp"}
+# Files of csrc/cpu that are not compiled once for each instruction set.
+ONCE = {"dispatch.cpp", "parallel.cpp"}
 
 
 def find_nvcc() -> Path | None:
@@ -112,8 +113,8 @@ class BuildNative(build_ext):
         openmp = [] if sys.platform == "darwin" else ["-fopenmp"]
         machine = ["-DKPOP_X86"] if "avx2" in ISA_FLAGS else []
         base = [compiler, *COMMON_FLAGS, *openmp, *machine, *includes]
-        for source in sorted(CSRC.glob("*.cpp")) + sorted(CSRC.glob("cpu/*.cpp")):
-            if source.relative_to(CSRC).as_posix() in PER_MACHINE:
+        for source in sorted(CSRC.rglob("*.cpp")):
+            if source.parent.name != "cpu" or source.name in ONCE:
                 build.add(source, "all", [*base, *self._cuda_definition()])
                 continue
             for isa, flags in ISA_FLAGS.items():

@@ -1,0 +1,33 @@
+// The Python module. Only the files of this folder know Python: pointers, sizes, strides and thread counts arrive as
+// integers, and the interpreter lock is released around the work.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "cpu/kernels.h"
+
+namespace kpop::bindings {
+
+template <class T>
+T* pointer(uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+// The CPU kernels of one instruction set.
+class Cpu {
+ public:
+  explicit Cpu(const std::string& isa);
+  const char* isa() const { return kernels_->name; }
+  const cpu::Kernels& kernels() const { return *kernels_; }
+
+ private:
+  const cpu::Kernels* kernels_;
+};
+
+using CpuClass = pybind11::class_<Cpu>;
+using Unlocked = pybind11::call_guard<pybind11::gil_scoped_release>;
+
+void bind_kron(CpuClass& cpu);
+
+}  // namespace kpop::bindings

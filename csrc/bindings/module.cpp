@@ -1,0 +1,27 @@
+#include "bindings.h"
+
+#include <stdexcept>
+
+namespace kpop::bindings {
+namespace {
+
+const cpu::Kernels* kernels_named(const std::string& isa) {
+  if (isa == "best") return &cpu::best_kernels();
+  const cpu::Kernels* found = cpu::find_kernels(isa.c_str());
+  if (!found) throw std::invalid_argument("this processor or this build has no kernels for '" + isa + "'");
+  return found;
+}
+
+}  // namespace
+
+Cpu::Cpu(const std::string& isa) : kernels_(kernels_named(isa)) {}
+
+}  // namespace kpop::bindings
+
+PYBIND11_MODULE(_native, module) {
+  using namespace kpop::bindings;
+  CpuClass cpu(module, "Cpu");
+  cpu.def(pybind11::init<std::string>(), pybind11::arg("isa") = "best");
+  cpu.def_property_readonly("isa", &Cpu::isa);
+  bind_kron(cpu);
+}
