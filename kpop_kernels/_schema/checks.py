@@ -1,6 +1,6 @@
-"""The vocabulary of argument checks: each raises one sentence that says what was wrong and what is allowed."""
+"""The vocabulary of argument checks: each raises one sentence, what was wrong and what is allowed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,13 @@ FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 def compute_dtype(tensor: Tensor) -> torch.dtype:
     """Return the dtype that a tensor is computed in: float64 for float64, float32 for all others."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def scalar(value: float | Tensor) -> Tensor:
+    """Return a number as a 0-d tensor, which a compiled graph does not specialize on."""
+    if isinstance(value, Tensor):
+        return value
+    return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
 
 
 def require_floating(op: str, **tensors: Tensor | None) -> None:
@@ -26,6 +33,15 @@ def require_dtype(op: str, dtype: torch.dtype, why: str, **tensors: Tensor | Non
     for name, tensor in tensors.items():
         if tensor is not None and tensor.dtype != dtype:
             raise TypeError(f"{op}: {name} is {tensor.dtype}, it must be {dtype} {why}")
+
+
+def require_dtype_among(op: str, allowed: Sequence[torch.dtype], **tensors: Tensor | None) -> None:
+    """Require one of a few dtypes."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.dtype not in allowed:
+            words = [str(dtype).removeprefix("torch.") for dtype in allowed]
+            choice = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+            raise TypeError(f"{op}: {name} is {tensor.dtype}, it must be {choice}")
 
 
 def require_matrix(op: str, **tensors: Tensor | None) -> None:
@@ -64,6 +80,13 @@ def require_fraction(op: str, **values: float) -> None:
             raise ValueError(f"{op}: {name} is {value}, it must be at least 0 and below 1")
 
 
+def require_integer(op: str, lowest: int, highest: int, **values: int) -> None:
+    """Require an integer between two bounds, both allowed."""
+    for name, value in values.items():
+        if not isinstance(value, int | torch.SymInt) or not lowest <= value <= highest:
+            raise ValueError(f"{op}: {name} is {value!r}, it must be an integer from {lowest} to {highest}")
+
+
 def require_not_negative(op: str, **values: float) -> None:
     """Require value >= 0."""
     for name, value in values.items():
@@ -90,26 +113,32 @@ def refuse_autograd(op: str, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Sequence[str]) -> None:
+def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[str]) -> None:
     """Refuse written tensors that overlap themselves (expanded) or any other argument."""
     for name in written:
         tensor = tensors[name]
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
             raise ValueError(f"{op}: {name} is expanded, several of its elements share memory; clone it first")
-        for other, partner in tensors.items():
-            if other != name and _overlap(tensor, partner):
-                raise ValueError(f"{op}: {name} is written and shares memory with {other}; clone one of them")
+    spans = sorted((*span, name) for name, tensor in tensors.items() if (span := _span(tensor)) is not None)
+    for i, (_, end, name) in enumerate(spans):
+        for other_begin, _, other in spans[i + 1 :]:
+            if other_begin >= end:
+                break
+            first, second = (name, other) if name in written else (other, name)
+            if first in written and _overlap(tensors[first], tensors[second]):
+                raise ValueError(f"{op}: {first} is written and shares memory with {second}; clone one of them")
+
+
+def _span(tensor: Tensor) -> tuple[int, int] | None:
+    """Return the addresses from a tensor's first element to the end of its last; None without memory."""
+    if tensor.device.type == "meta" or isinstance(tensor, FakeTensor) or not tensor.numel():
+        return None
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    begin = tensor.data_ptr()
+    return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors surely share memory; interleaved views are taken to be disjoint."""
-    if a.device != b.device or a.device.type == "meta" or isinstance(a, FakeTensor):
-        return False
-    if not a.numel() or not b.numel() or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
-        return False
-    if a.data_ptr() == b.data_ptr():
-        return True
-    dense = a.is_contiguous() and b.is_contiguous()
-    end_a, end_b = (t.data_ptr() + t.numel() * t.element_size() for t in (a, b))
-    return dense and a.data_ptr() < end_b and b.data_ptr() < end_a
-
+    """Tell whether two tensors with crossing spans surely share memory; interleaved views are disjoint."""
+    same_storage = a.device == b.device and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    return same_storage and (a.data_ptr() == b.data_ptr() or (a.is_contiguous() and b.is_contiguous()))

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .._schema import scalar
+
 
 def kron_rotate(
     G: Tensor,  # (..., m, n)
@@ -105,12 +107,12 @@ def kron_adam_(
         exp_avg_sq,
         Q_L,
         Q_R,
-        lr=_scalar(lr),
+        lr=scalar(lr),
         beta1=beta1,
         beta2=beta2,
         eps=eps,
         weight_decay=weight_decay,
-        step=_scalar(step),
+        step=scalar(step),
         maximize=maximize,
         found_inf=found_inf,
     )
@@ -148,8 +150,3 @@ def rebase_moments_(
     """
     torch.ops.kpop.rebase_moments_(exp_avg, exp_avg_sq, P_L, P_R)
     return exp_avg, exp_avg_sq
-
-
-def _scalar(value: float | Tensor) -> Tensor:
-    """Return a number as a 0-d tensor, which a compiled graph does not specialize on."""
-    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
