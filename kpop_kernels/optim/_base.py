@@ -55,18 +55,18 @@ class MatrixOptimizer(Optimizer, ABC):
             with torch.enable_grad():
                 loss = closure()
         pending = [
-            (parameter, group)
+            (parameter, parameter.grad, group)
             for group in self.param_groups
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        for parameter, _ in pending:
-            self._refuse_gradient(parameter.grad)
-        finite = _host_flags([torch.isfinite(parameter.grad).all() for parameter, _ in pending])
-        self._note_started([parameter for parameter, _ in pending])
-        for (parameter, group), is_finite in zip(pending, finite, strict=True):
+        for _, grad, _ in pending:
+            self._refuse_gradient(grad)
+        finite = _host_flags([torch.isfinite(grad).all() for _, grad, _ in pending])
+        self._note_started([(parameter, grad) for parameter, grad, _ in pending])
+        for (parameter, grad, group), is_finite in zip(pending, finite, strict=True):
             if is_finite:
-                self._step_parameter(parameter, group)
+                self._step_parameter(parameter, grad, group)
             else:
                 self._skip(parameter)
         return loss
@@ -118,7 +118,7 @@ class MatrixOptimizer(Optimizer, ABC):
         self._started: set[int] = set()
         self._skipped = 0
 
-    def _step_parameter(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _step_parameter(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
@@ -128,15 +128,15 @@ class MatrixOptimizer(Optimizer, ABC):
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
             return
         state["step"] += 1
-        self._update(parameter, parameter.grad, state, group)
+        self._update(parameter, grad, state, group)
 
-    def _note_started(self, parameters: list[Tensor]) -> None:
+    def _note_started(self, pending: list[tuple[Tensor, Tensor]]) -> None:
         """Find the parameters that have now had a gradient other than zero; asks the device only for new ones."""
-        unknown = [p for p in parameters if id(p) not in self._started and not p.grad.is_sparse]
-        stepped = [p for p in unknown if self.state.get(p) and self.state[p]["step"].item() > 0]
-        nonzero = _host_flags([p.grad.count_nonzero() > 0 for p in unknown])
-        self._started.update(id(p) for p in stepped)
-        self._started.update(id(p) for p, flag in zip(unknown, nonzero, strict=True) if flag)
+        unknown = [(parameter, grad) for parameter, grad in pending if id(parameter) not in self._started]
+        nonzero = _host_flags([grad.count_nonzero() > 0 for _, grad in unknown])
+        for (parameter, _), moves in zip(unknown, nonzero, strict=True):
+            if moves or (self.state.get(parameter) and self.state[parameter]["step"] > 0):
+                self._started.add(id(parameter))
 
     def _refuse_gradient(self, grad: Tensor) -> None:
         name = type(self).__name__

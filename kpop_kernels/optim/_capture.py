@@ -139,6 +139,7 @@ class Capture:
         if reader is None:
             return
         weight = module.weight
+        assert isinstance(weight, Tensor)
         refusal = _refusal(module)
         sides = wanted(weight)
         if refusal is not None:
@@ -166,6 +167,7 @@ class _Site:
         if capture is None or not capture.enabled or module is not self._module() or not module.training:
             return
         weight = module.weight
+        assert isinstance(weight, Tensor)
         if not (torch.is_grad_enabled() and weight.requires_grad and output.requires_grad):
             return
         x = inputs[0].detach()
@@ -216,7 +218,7 @@ def _read_conv2d(
         x, grad = x[None], grad[None]
     padded = F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
     kernel = (module.kernel_size[0], module.kernel_size[1])
-    patches = F.unfold(padded, kernel, dilation=module.dilation, stride=module.stride)  # type: ignore[arg-type]
+    patches = F.unfold(padded, kernel, dilation=module.dilation, stride=module.stride)
     return (
         _rows(grad.flatten(2).mT, approximation, total=True),
         _rows(patches.mT, approximation, total=False),

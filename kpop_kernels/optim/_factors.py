@@ -36,7 +36,7 @@ def _eigenvectors(S: Tensor) -> Tensor | None:
     for attempt in (S, S.to("cpu", torch.float64)):
         try:
             Q = torch.linalg.eigh(attempt).eigenvectors
-        except torch.linalg.LinAlgError:
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             continue
         if bool(torch.isfinite(Q).all()):
             return Q.to(S)
@@ -55,6 +55,6 @@ def accumulate(factor: Tensor, moment: Tensor, *, beta: float, normalize: bool) 
     """
     trace = moment.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     usable = torch.isfinite(trace) & (trace > 0)
-    weight = torch.where(usable, (1 - beta) / trace if normalize else torch.full_like(trace, 1 - beta), 0.0)
-    decay = torch.where(usable, beta, 1.0)
-    factor.mul_(decay).add_(torch.where(usable, moment, 0.0) * weight)
+    share = torch.where(usable, torch.full_like(trace, 1 - beta), 0.0)
+    weight = torch.where(usable, share / trace, 0.0) if normalize else share
+    factor.mul_(1 - share).add_(torch.where(usable, moment, 0.0) * weight)

@@ -14,7 +14,9 @@ from ._capture import Approximation, Capture, SideSum
 from ._factors import accumulate, eigenbasis
 from ._routing import Rule, as_matrices, route
 
-SIDES = (("left", "L", "Q_L"), ("right", "R", "Q_R"))
+Side = Literal["left", "right"]
+
+SIDES: tuple[tuple[Side, str, str], ...] = (("left", "L", "Q_L"), ("right", "R", "Q_R"))
 """Each side of a matrix with the state keys of its factor and its basis."""
 
 
@@ -58,6 +60,9 @@ class KPOP(MatrixOptimizer):
         seeds/kpop_article.txt; moment transport: Clean (seeds/clean_paper.txt), eq. 15. Reference:
         python_ref/optim/kpop.py.
     """
+
+    _capture: Capture | None
+    _seen: set[int]
 
     def __init__(
         self,
@@ -174,15 +179,12 @@ class KPOP(MatrixOptimizer):
     def _new_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         rule = self._route(parameter, group)
         dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
-        zeros = dict(dtype=dtype, device=parameter.device)
-        state: dict[str, Any] = {
-            "exp_avg": torch.zeros(rule.shape, **zeros),
-            "exp_avg_sq": torch.zeros(rule.shape, **zeros),
-        }
+        zeros = parameter.new_zeros(rule.shape, dtype=dtype)
+        state: dict[str, Any] = {"exp_avg": zeros, "exp_avg_sq": zeros.clone()}
         for (side, factor, basis), n in zip(SIDES, rule.shape[-2:], strict=True):
             if getattr(rule, side):
-                eye = torch.eye(n, **zeros).expand(*rule.shape[:-2], n, n)
-                state[factor] = eye.clone() if group["mode"] == "seed" else torch.zeros_like(eye)
+                eye = torch.eye(n, dtype=dtype, device=parameter.device).repeat(*rule.shape[:-2], 1, 1)
+                state[factor] = eye if group["mode"] == "seed" else torch.zeros_like(eye)
                 state[basis] = eye.clone()
         return state
 
@@ -263,8 +265,8 @@ class KPOP(MatrixOptimizer):
 
     def _reset_transients(self) -> None:
         super()._reset_transients()
-        self._capture: Capture | None = None
-        self._seen: set[int] = set()
+        self._capture = None
+        self._seen = set()
 
 
 def _refresh_due(step: int, group: dict[str, Any]) -> bool:
