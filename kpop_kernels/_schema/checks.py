@@ -96,25 +96,27 @@ def refuse_autograd(op: str, tensors: Mapping[str, Tensor]) -> None:
 
 def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Sequence[str]) -> None:
     """Refuse written tensors that overlap themselves (expanded) or any other argument."""
+    addresses = {name: _storage_address(tensor) for name, tensor in tensors.items()}
     for name in written:
         tensor = tensors[name]
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(
-                f"{op}: {name} is expanded, several of its elements share memory; clone it first"
-            )
-        for other, partner in tensors.items():
-            if other != name and _overlap(tensor, partner):
+            raise ValueError(f"{op}: {name} is expanded, several of its elements share memory; clone it first")
+        for other, address in addresses.items():
+            if address and address == addresses[name] and other != name and _overlap(tensor, tensors[other]):
                 raise ValueError(f"{op}: {name} is written and shares memory with {other}; clone one of them")
 
 
+def _storage_address(tensor: Tensor) -> int:
+    """Return where a tensor's storage lies; 0 for tensors without elements or without real memory."""
+    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta" or not tensor.numel():
+        return 0
+    return tensor.untyped_storage().data_ptr()
+
+
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors surely share memory; interleaved views are taken to be disjoint."""
-    if a.device != b.device or a.device.type == "meta" or isinstance(a, FakeTensor):
-        return False
-    if not a.numel() or not b.numel() or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
-        return False
+    """Tell whether two tensors of one storage surely overlap; interleaved views are taken to be disjoint."""
     if a.data_ptr() == b.data_ptr():
         return True
-    dense = a.is_contiguous() and b.is_contiguous()
     end_a, end_b = (t.data_ptr() + t.numel() * t.element_size() for t in (a, b))
+    dense = a.is_contiguous() and b.is_contiguous()
     return dense and a.data_ptr() < end_b and b.data_ptr() < end_a
