@@ -25,7 +25,9 @@ def require_floating(op: str, **tensors: Tensor | None) -> None:
     """Require real floating-point dtypes."""
     for name, tensor in tensors.items():
         if tensor is not None and tensor.dtype not in FLOATING:
-            raise TypeError(f"{op}: {name} is {tensor.dtype}, it must be float32, bfloat16, float16 or float64")
+            raise TypeError(
+                f"{op}: {name} is {tensor.dtype}, it must be float32, bfloat16, float16 or float64"
+            )
 
 
 def require_dtype(op: str, dtype: torch.dtype, why: str, **tensors: Tensor | None) -> None:
@@ -70,7 +72,9 @@ def require_scalar(op: str, **tensors: Tensor | None) -> None:
     """Require 0-d tensors."""
     for name, tensor in tensors.items():
         if tensor is not None and tensor.ndim != 0:
-            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be a number or a 0-d tensor")
+            raise ValueError(
+                f"{op}: {name} has shape {tuple(tensor.shape)}, it must be a number or a 0-d tensor"
+            )
 
 
 def require_fraction(op: str, **values: float) -> None:
@@ -118,7 +122,9 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
     for name in written:
         tensor = tensors[name]
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(f"{op}: {name} is expanded, several of its elements share memory; clone it first")
+            raise ValueError(
+                f"{op}: {name} is expanded, several of its elements share memory; clone it first"
+            )
     spans = sorted((*span, name) for name, tensor in tensors.items() if (span := _span(tensor)) is not None)
     for i, (_, end, name) in enumerate(spans):
         for other_begin, _, other in spans[i + 1 :]:
@@ -126,7 +132,9 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
                 break
             first, second = (name, other) if name in written else (other, name)
             if first in written and _overlap(tensors[first], tensors[second]):
-                raise ValueError(f"{op}: {first} is written and shares memory with {second}; clone one of them")
+                raise ValueError(
+                    f"{op}: {first} is written and shares memory with {second}; clone one of them"
+                )
 
 
 def _span(tensor: Tensor) -> tuple[int, int] | None:

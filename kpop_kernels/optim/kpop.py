@@ -1,0 +1,298 @@
+"""KPOP: Adam in the eigenbasis of Kronecker-factored curvature."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
+
+from ..ops import gram_ema_, kron_adam_, rebase_moments_
+from ._base import MatrixOptimizer, require_fractions, require_nonnegative
+from ._capture import Approximation, Capture, SideSum
+from ._factors import accumulate, eigenbasis
+from ._routing import Rule, as_matrices, route
+
+Side = Literal["left", "right"]
+
+SIDES: tuple[tuple[Side, str, str], ...] = (("left", "L", "Q_L"), ("right", "R", "Q_R"))
+"""Each side of a matrix with the state keys of its factor and its basis."""
+
+
+class KPOP(MatrixOptimizer):
+    """Adam in the eigenbasis of Kronecker-factored curvature (K-FAC eigenbasis + Adam).
+
+    For a layer y = W x with inputs X (rows, n), output gradients dY (rows, m) and G = dYᵀX, a step is
+
+        R ← αR + (1-α) XᵀX     L ← αL + (1-α) dYᵀdY          each divided by its trace
+        Q_L, Q_R ← eigenvectors of L, R                       on steps 1, f, 2f, ...
+        G' = Q_Lᵀ G Q_R;  N = Adam(G');  W ← (1 - lr·weight_decay) W - lr·Q_L N Q_Rᵀ
+
+    and when the basis changes, Adam's moments are carried into the new one (`rebase_moments_`).
+
+    Call `attach` once so that X and dY are seen. Parameters whose layer is not seen use G Gᵀ and GᵀG instead;
+    vectors and scalars (biases, norms) use the same Adam without rotation. `explain` says which is which.
+
+    Args:
+        params: Parameters, groups or named parameters, as torch.optim takes them.
+        lr: Learning rate.
+        betas: Decays of Adam's moments; (0.9, 0.95), in "seed" mode (0.9, 0.999).
+        eps: Added to Adam's denominator.
+        weight_decay: Decoupled weight decay.
+        maximize: Ascend instead.
+        factor_beta: Decay α of the factors.
+        precondition_frequency: Steps f between two eigendecompositions.
+        max_precond_dim: Longest side that gets a factor; longer ones stay as they are.
+        factor_norm: "trace" divides each new second moment by its trace, which makes the step independent of the
+            scale of the loss; "rows" divides by the number of rows, as the article does. Default by mode.
+        mode: "seed" is the article to the letter: factors start at the identity, eigendecompositions on steps 1
+            to 10 and every 100th, eigenvalues rising, moments not carried along. It trains worse.
+
+    Raises:
+        ValueError: A hyper-parameter is out of range.
+
+    Numerics:
+        Factors, bases and moments are float32 (float64 for float64 parameters) whatever the parameter's dtype.
+        State of an m×n matrix: 2mn + 2m² + 2n² floats.
+
+    Source:
+        seeds/kpop_article.txt; moment transport: Clean (seeds/clean_paper.txt), eq. 15. Reference:
+        python_ref/optim/kpop.py.
+    """
+
+    _capture: Capture | None
+    _seen: set[int]
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        *,
+        betas: tuple[float, float] | None = None,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+        factor_beta: float = 0.95,
+        precondition_frequency: int = 10,
+        max_precond_dim: int = 8192,
+        factor_norm: Literal["trace", "rows"] | None = None,
+        mode: Literal["default", "seed"] = "default",
+    ) -> None:
+        seed = mode == "seed"
+        defaults = dict(
+            lr=lr,
+            betas=betas or ((0.9, 0.999) if seed else (0.9, 0.95)),
+            eps=eps,
+            weight_decay=weight_decay,
+            maximize=maximize,
+            factor_beta=factor_beta,
+            precondition_frequency=precondition_frequency,
+            max_precond_dim=max_precond_dim,
+            factor_norm=factor_norm or ("rows" if seed else "trace"),
+            mode=mode,
+        )
+        super().__init__(params, defaults)
+
+    def attach(
+        self,
+        model: nn.Module,
+        *,
+        approximation: Approximation = "expand",
+        center: bool = False,
+        enabled: bool = True,
+    ) -> None:
+        """Watch a model's Linear, Conv2d and Embedding layers in training mode; replaces an earlier attachment.
+
+        Args:
+            model: The model whose parameters are optimized.
+            approximation: For sequence inputs (samples, ..., features): "expand" counts every position as a row,
+                for losses on every position; "reduce" averages inputs and sums output gradients over positions
+                first, for losses on pooled outputs.
+            center: Use covariances instead of second moments: the mean row is subtracted.
+            enabled: Whether passes count from now on; `capture` switches it for a block.
+        """
+        self.detach()
+        limits = {p: group["max_precond_dim"] for group in self.param_groups for p in group["params"]}
+
+        def wanted(parameter: Tensor) -> tuple[bool, bool]:
+            if parameter not in limits:
+                return False, False
+            rule = route(parameter, max_precond_dim=limits[parameter])
+            return rule.left, rule.right
+
+        self._capture = Capture(model, wanted, approximation=approximation, center=center, enabled=enabled)
+
+    def detach(self) -> None:
+        """Stop watching the model; parameters fall back to factors of their gradients."""
+        if self._capture is not None:
+            self._capture.remove()
+        self._capture = None
+
+    @contextmanager
+    def capture(self, enabled: bool = True) -> Iterator[None]:
+        """Let the passes inside a block count, or (False) not count, towards the factors.
+
+        Raises:
+            RuntimeError: No model is attached.
+        """
+        if self._capture is None:
+            raise RuntimeError("KPOP.capture: no model is attached, call attach(model) first")
+        with self._capture.switched(enabled):
+            yield
+
+    def explain(self) -> str:
+        """Return a table: each parameter, how it is treated, where its factors come from, and why."""
+        rows = [("parameter", "shape", "rotated", "factors from", "why")]
+        for group in self.param_groups:
+            names = group.get("param_names", [None] * len(group["params"]))
+            for index, (parameter, name) in enumerate(zip(group["params"], names, strict=True)):
+                if name is None and self._capture is not None:
+                    name = self._capture.names.get(parameter)
+                rule = self._route(parameter, group)
+                source, note = self._source(parameter, rule)
+                why = "; ".join(filter(None, (rule.why, note)))
+                rows.append((name or f"#{index}", str(tuple(parameter.shape)), rule.method, source, why))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        return "\n".join(
+            "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[4]])
+            for row in rows
+        )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset gradients, and the sums gathered along with them."""
+        super().zero_grad(set_to_none)
+        if self._capture is not None:
+            self._capture.reset()
+
+    def _validate(self, group: dict[str, Any]) -> None:
+        require_nonnegative("KPOP", lr=group["lr"], eps=group["eps"], weight_decay=group["weight_decay"])
+        require_fractions("KPOP", "betas", group["betas"])
+        require_fractions("KPOP", "factor_beta", [group["factor_beta"]])
+        for name in ("precondition_frequency", "max_precond_dim"):
+            if group[name] < 1:
+                raise ValueError(f"KPOP: {name} is {group[name]}, it must be at least 1")
+        for name, allowed in (("factor_norm", ("trace", "rows")), ("mode", ("default", "seed"))):
+            if group[name] not in allowed:
+                raise ValueError(f"KPOP: {name} is {group[name]!r}, it must be one of {allowed}")
+
+    def _new_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        rule = self._route(parameter, group)
+        dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+        zeros = parameter.new_zeros(rule.shape, dtype=dtype)
+        state: dict[str, Any] = {"exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+        for (side, factor, basis), n in zip(SIDES, rule.shape[-2:], strict=True):
+            if getattr(rule, side):
+                eye = torch.eye(n, dtype=dtype, device=parameter.device).repeat(*rule.shape[:-2], 1, 1)
+                state[factor] = eye if group["mode"] == "seed" else torch.zeros_like(eye)
+                state[basis] = eye.clone()
+        return state
+
+    def _update(self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        rule = self._route(parameter, group)
+        matrix, gradient = as_matrices(parameter, rule), as_matrices(grad, rule)
+        self._update_factors(parameter, gradient, state, group)
+        if _refresh_due(int(state["step"].item()), group):
+            self._refresh(state, seed=group["mode"] == "seed")
+        kron_adam_(
+            matrix,
+            gradient,
+            state["exp_avg"],
+            state["exp_avg_sq"],
+            state.get("Q_L"),
+            state.get("Q_R"),
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            step=state["step"],
+            maximize=group["maximize"],
+        )
+        if matrix.data_ptr() != parameter.data_ptr():
+            parameter.copy_(matrix.view_as(parameter))
+
+    def _update_factors(
+        self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
+        """Feed the factors with what the hooks saw; with the gradient if no hook ever saw this parameter."""
+        beta, normalize = group["factor_beta"], group["factor_norm"] == "trace"
+        sums = None if self._capture is None else self._capture.take(parameter)
+        if sums is None:
+            if id(parameter) not in self._seen:
+                _accumulate_gradient(state, gradient, beta=beta, normalize=normalize)
+            return
+        self._seen.add(id(parameter))
+        assert self._capture is not None
+        for side, factor, _ in SIDES:
+            sides: dict[str, SideSum] = getattr(sums, side)
+            if factor in state and sides:
+                moment = _combined(list(sides.values()), center=self._capture.center)
+                accumulate(state[factor], moment, beta=beta, normalize=normalize)
+
+    def _refresh(self, state: dict[str, Any], *, seed: bool) -> None:
+        """Renew the bases; carry the moments along except in seed mode."""
+        changes: list[Tensor | None] = []
+        for _, factor, basis in SIDES:
+            Q = None
+            if factor in state:
+                Q = eigenbasis(state[factor], None if seed else state[basis], descending=not seed)
+            changes.append(None if Q is None else Q.mT @ state[basis])
+            if Q is not None:
+                state[basis] = Q
+        if not seed and state["step"] > 1 and any(change is not None for change in changes):
+            rebase_moments_(state["exp_avg"], state["exp_avg_sq"], *changes)
+
+    def _route(self, parameter: Tensor, group: dict[str, Any]) -> Rule:
+        sites = [] if self._capture is None else self._capture.sites(parameter)
+        return route(parameter, max_precond_dim=group["max_precond_dim"], sites=sites)
+
+    def _source(self, parameter: Tensor, rule: Rule) -> tuple[str, str]:
+        """Say where a parameter's factors come from, and why not from elsewhere."""
+        if not (rule.left or rule.right):
+            return "-", ""
+        if self._capture is None:
+            return "gradients", "no model is attached"
+        if sites := self._capture.sites(parameter):
+            return " + ".join(dict.fromkeys(sites)), ""
+        refusal = self._capture.refused.get(parameter, "no Linear, Conv2d or Embedding uses it as its weight")
+        return "gradients", refusal
+
+    def _skip(self, parameter: Tensor) -> None:
+        super()._skip(parameter)
+        if self._capture is not None:
+            self._capture.take(parameter)
+
+    def _reset_transients(self) -> None:
+        super()._reset_transients()
+        self._capture = None
+        self._seen = set()
+
+
+def _refresh_due(step: int, group: dict[str, Any]) -> bool:
+    if group["mode"] == "seed":
+        return step <= 10 or step % 100 == 0
+    return step == 1 or step % group["precondition_frequency"] == 0
+
+
+def _accumulate_gradient(state: dict[str, Any], G: Tensor, *, beta: float, normalize: bool) -> None:
+    """Feed the factors with G Gᵀ and GᵀG."""
+    G = G.to(state["exp_avg"].dtype)
+    if normalize:
+        largest = G.abs().amax((-2, -1), keepdim=True)
+        G = torch.where(largest > 0, G / largest, G)
+        norm = torch.linalg.matrix_norm(G, keepdim=True)
+        G = torch.where(norm > 0, G / norm, G)
+    for side, factor, _ in SIDES:
+        if factor in state:
+            gram_ema_(state[factor], G, beta=beta, alpha=1 - beta, side=side)
+
+
+def _combined(sums: list[SideSum], *, center: bool) -> Tensor:
+    """Return the second moment over all sites; those of different kinds have different units and count alike."""
+    moments = [side.moment(center=center) for side in sums]
+    if len(moments) == 1:
+        return moments[0]
+    return torch.stack(
+        [moment / moment.trace().clamp_min(torch.finfo(moment.dtype).tiny) for moment in moments]
+    ).sum(0)

@@ -1,0 +1,1 @@
+"""Oracles of the optimizers: one parameter, no batching, float64."""
