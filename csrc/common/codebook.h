@@ -16,12 +16,12 @@ constexpr int DYNAMIC_BUCKETS = ((127 - 103) << 7) + 1;
 constexpr uint32_t DYNAMIC_NO_MIDPOINT = 0x1FFFF;
 
 struct alignas(64) DynamicMap {
-  float values[256];              // by code, ascending
-  float midpoints[255];           // of neighbouring magnitudes, ascending; the signed map has 128
-  int magnitudes;                 // number of values that are not negative, 0 among them
-  int zero_code;                  // the code of 0, which is also the number of negative values
+  float values[256];  // by code, ascending
+  uint16_t low_halves[256], high_halves[256];  // of the bits of the values
+  float midpoints[255];  // of neighbouring magnitudes, ascending; the signed map has 128
+  int magnitudes;        // number of values that are not negative, 0 among them
+  int zero_code;         // the code of 0, which is also the number of negative values
   uint32_t buckets[DYNAMIC_BUCKETS];
-  uint16_t low_halves[256], high_halves[256];  // of the bits of `values`
 };
 
 // Border j of a decade's `parts` equal parts, in units of the decade: counted from the nearer end, with one rounding,
