@@ -8,7 +8,8 @@ constexpr int DYNAMIC_DECADES = 7;
 constexpr int DYNAMIC_LARGEST_NEGATIVE = 127;  // magnitudes of the signed map below 0; above it there is 1 too
 
 // Values up to 1 whose float32 bits agree but for the last 16 form a bucket; none has more than one midpoint.
-// Everything below 2^-24 lies below the first midpoint and shares a bucket.
+// Everything below DYNAMIC_SMALLEST lies below the first midpoint and shares a bucket.
+constexpr float DYNAMIC_SMALLEST = 0x1p-24f;
 constexpr uint32_t DYNAMIC_BUCKET_FIRST = 103 << 7;
 constexpr int DYNAMIC_BUCKETS = ((127 - 103) << 7) + 1;
 
@@ -39,7 +40,7 @@ KPOP_HOST_DEVICE float dynamic_value(int decade, int j, int parts) {
 // The number of midpoints below a magnitude, at most 1 but for rounding: the index of the nearest value, the lower of
 // two equally near ones. With `count_tie` the higher one.
 KPOP_HOST_DEVICE int dynamic_index(const uint32_t* buckets, float magnitude, bool count_tie) {
-  const uint32_t bits = bits_of(magnitude < 0x1p-24f ? 0x1p-24f : magnitude);
+  const uint32_t bits = bits_of(magnitude < DYNAMIC_SMALLEST ? DYNAMIC_SMALLEST : magnitude);
   const uint32_t bucket = buckets[(bits >> 16) - DYNAMIC_BUCKET_FIRST];
   return static_cast<int>((bucket & 0xFF) + ((bits & 0xFFFF) + count_tie > bucket >> 8));
 }

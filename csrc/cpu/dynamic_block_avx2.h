@@ -1,4 +1,5 @@
-// The dynamic map by gathers: one of a value to restore, one of a bucket to find a code.
+// The dynamic map by eight loads from a table at a time: of values to restore, of buckets to find codes. Loads one by
+// one are faster than gather instructions.
 #pragma once
 #include "intrinsics.h"
 
@@ -9,22 +10,33 @@ inline void restore_map(const DynamicMap& map, const uint8_t* codes, int64_t n, 
   int64_t i = 0;
   if (!(absmax < PRODUCTS_SUBNORMAL_BELOW)) {
     for (; i + 8 <= n; i += 8) {
-      const __m256i index = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + i)));
-      const __m256 values = _mm256_i32gather_ps(map.values, index, 4);
-      _mm256_storeu_ps(out + i, _mm256_mul_ps(values, _mm256_set1_ps(absmax)));
+      const float* values = map.values;
+      const uint8_t* c = codes + i;
+      const __m256 eight = _mm256_setr_ps(values[c[0]], values[c[1]], values[c[2]], values[c[3]], values[c[4]],
+                                          values[c[5]], values[c[6]], values[c[7]]);
+      _mm256_storeu_ps(out + i, _mm256_mul_ps(eight, _mm256_set1_ps(absmax)));
     }
   }
   restore_scalar(map, codes + i, n - i, absmax, out + i);
+}
+
+inline __m256i load_buckets(const uint32_t* buckets, __m256i index) {
+  const uint32_t* first = buckets - DYNAMIC_BUCKET_FIRST;
+  const auto pair = [first](int64_t two) {
+    const uint64_t low = first[static_cast<uint32_t>(two)];
+    const uint64_t high = first[static_cast<uint64_t>(two) >> 32];
+    return static_cast<long long>(low | high << 32);
+  };
+  return _mm256_setr_epi64x(pair(_mm256_extract_epi64(index, 0)), pair(_mm256_extract_epi64(index, 1)),
+                            pair(_mm256_extract_epi64(index, 2)), pair(_mm256_extract_epi64(index, 3)));
 }
 
 // dynamic_code of eight values, as 32-bit integers that still need saturation.
 inline __m256i encode_eight(const DynamicMap& map, __m256 y) {
   const __m256i negative = map.zero_code ? _mm256_srai_epi32(_mm256_castps_si256(y), 31) : _mm256_setzero_si256();
   if (map.zero_code) y = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), y);
-  const __m256i bits = _mm256_castps_si256(_mm256_max_ps(y, _mm256_set1_ps(0x1p-24f)));
-  const int* buckets = reinterpret_cast<const int*>(map.buckets);
-  const __m256i index = _mm256_sub_epi32(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(DYNAMIC_BUCKET_FIRST));
-  const __m256i bucket = _mm256_i32gather_epi32(buckets, index, 4);
+  const __m256i bits = _mm256_castps_si256(_mm256_max_ps(y, _mm256_set1_ps(DYNAMIC_SMALLEST)));
+  const __m256i bucket = load_buckets(map.buckets, _mm256_srli_epi32(bits, 16));
   const __m256i last16 = _mm256_and_si256(bits, _mm256_set1_epi32(0xFFFF));
   const __m256i above = _mm256_cmpgt_epi32(_mm256_sub_epi32(last16, negative), _mm256_srli_epi32(bucket, 8));
   const __m256i found = _mm256_sub_epi32(_mm256_and_si256(bucket, _mm256_set1_epi32(0xFF)), above);

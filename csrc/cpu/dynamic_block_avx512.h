@@ -1,5 +1,6 @@
-// The dynamic map from registers: values are looked up by halves of their bits.
+// The dynamic map from registers: values are looked up by halves of their bits, codes are found by lines.
 #pragma once
+#include "dynamic_lines.h"
 #include "intrinsics.h"
 
 namespace kpop::cpu::KPOP_ISA {
@@ -50,27 +51,62 @@ inline void restore_map(const DynamicMap& map, const uint8_t* codes, int64_t n, 
   restore_scalar(map, codes + i, n - i, absmax, out + i);
 }
 
-// dynamic_code of sixteen values, by a gather of their buckets; needs saturation.
-inline __m512i encode_sixteen(const DynamicMap& map, __m512 y) {
-  const __m512i negative = map.zero_code ? _mm512_srai_epi32(_mm512_castps_si512(y), 31) : _mm512_setzero_si512();
-  if (map.zero_code) y = _mm512_abs_ps(y);
-  const __m512i bits = _mm512_castps_si512(_mm512_max_ps(y, _mm512_set1_ps(0x1p-24f)));
+// dynamic_index of sixteen magnitudes, by a gather of their buckets.
+inline __m512i index_by_bucket(const DynamicMap& map, __m512 magnitude, __m512i count_tie) {
+  const __m512i bits = _mm512_castps_si512(magnitude);
   const __m512i index = _mm512_sub_epi32(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(DYNAMIC_BUCKET_FIRST));
   const __m512i bucket = _mm512_i32gather_epi32(index, map.buckets, 4);
-  const __m512i last16 = _mm512_and_si512(bits, _mm512_set1_epi32(0xFFFF));
-  const __mmask16 above =
-      _mm512_cmpgt_epi32_mask(_mm512_sub_epi32(last16, negative), _mm512_srli_epi32(bucket, 8));
-  __m512i found = _mm512_and_si512(bucket, _mm512_set1_epi32(0xFF));
-  found = _mm512_mask_add_epi32(found, above, found, _mm512_set1_epi32(1));
-  const __m512i with_sign = _mm512_sub_epi32(_mm512_xor_si512(found, negative), negative);
-  return _mm512_add_epi32(with_sign, _mm512_set1_epi32(map.zero_code));
+  const __m512i last16 = _mm512_add_epi32(_mm512_and_si512(bits, _mm512_set1_epi32(0xFFFF)), count_tie);
+  const __mmask16 above = _mm512_cmpgt_epi32_mask(last16, _mm512_srli_epi32(bucket, 8));
+  const __m512i below = _mm512_and_si512(bucket, _mm512_set1_epi32(0xFF));
+  return _mm512_mask_add_epi32(below, above, below, _mm512_set1_epi32(1));
+}
+
+struct Lines {
+  __m512 threshold[2], slope, offset, cap;
+  __m512i region[2];
+};
+
+inline Lines load_lines(const DynamicLines& lines) {
+  return {{_mm512_load_ps(lines.threshold), _mm512_load_ps(lines.threshold + 16)},
+          _mm512_load_ps(lines.slope),
+          _mm512_load_ps(lines.offset),
+          _mm512_load_ps(lines.cap),
+          {_mm512_load_si512(lines.region), _mm512_load_si512(lines.region + 16)}};
+}
+
+// dynamic_index of sixteen magnitudes, by their lines; by bucket if one is too near a midpoint to tell.
+inline __m512i index_by_line(const DynamicMap& map, const Lines& lines, __m512 magnitude, __m512i count_tie) {
+  const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 23);
+  const __m512 threshold = _mm512_permutex2var_ps(lines.threshold[0], exponent, lines.threshold[1]);
+  __m512i region = _mm512_permutex2var_epi32(lines.region[0], exponent, lines.region[1]);
+  const __mmask16 beyond = _mm512_cmp_ps_mask(magnitude, threshold, _CMP_GT_OQ);
+  region = _mm512_mask_add_epi32(region, beyond, region, _mm512_set1_epi32(1));
+  const __m512 line = _mm512_fmadd_ps(magnitude, _mm512_permutexvar_ps(region, lines.slope),
+                                      _mm512_permutexvar_ps(region, lines.offset));
+  const __m512 height = _mm512_min_ps(line, _mm512_permutexvar_ps(region, lines.cap));
+  const __m512i index = _mm512_cvttps_epi32(height);
+  const __m512 fraction = _mm512_sub_ps(height, _mm512_cvtepi32_ps(index));
+  const __m512 from_middle = _mm512_abs_ps(_mm512_sub_ps(fraction, _mm512_set1_ps(0.5f)));
+  const __mmask16 near = _mm512_cmp_ps_mask(from_middle, _mm512_set1_ps(0.5f - LINE_ERROR), _CMP_GT_OQ);
+  return __builtin_expect(near != 0, 0) ? index_by_bucket(map, magnitude, count_tie) : index;
 }
 
 inline void encode_map(const DynamicMap& map, const float* x, int64_t n, float inverse, uint8_t* codes) {
+  const Lines lines = load_lines(dynamic_lines(map));
+  const bool is_signed = map.zero_code != 0;
+  const __m512i zero = _mm512_setzero_si512();
+  const __m512i zero_code = _mm512_set1_epi32(map.zero_code);
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    const __m512 y = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse));
-    const __m512i code = _mm512_max_epi32(encode_sixteen(map, y), _mm512_setzero_si512());
+    __m512 y = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse));
+    const __mmask16 negative = is_signed ? _mm512_movepi32_mask(_mm512_castps_si512(y)) : 0;
+    if (is_signed) y = _mm512_abs_ps(y);
+    const __m512i ties = _mm512_maskz_set1_epi32(negative, 1);
+    const __m512 magnitude = _mm512_max_ps(y, _mm512_set1_ps(DYNAMIC_SMALLEST));
+    __m512i code = index_by_line(map, lines, magnitude, ties);
+    code = _mm512_mask_sub_epi32(code, negative, zero, code);
+    code = _mm512_max_epi32(_mm512_add_epi32(code, zero_code), zero);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtusepi32_epi8(code));
   }
   encode_scalar(map, x + i, n - i, inverse, codes + i);
