@@ -12,14 +12,14 @@ void negate(const float* x, int64_t n, float* out) {
 }
 
 // W <- decay W - lr N, where N = m c1 / (sqrt(v c2) + eps) within +-limit; NaN stays NaN.
-void update(const float* W, const float* m, const float* v, int64_t n, const Adam8Step& s, float* out) {
+void update(float* __restrict W, const float* __restrict m, const float* __restrict v, int64_t n, const Adam8Step& s) {
   const float correction1 = s.adam.correction1, correction2 = s.adam.correction2, eps = s.adam.eps;
   const float lr = s.lr, decay = s.decay, limit = s.limit;
   for (int64_t i = 0; i < n; ++i) {
     float N = m[i] * correction1 / (sqrtf(v[i] * correction2) + eps);
     N = N > limit ? limit : N;
     N = N < -limit ? -limit : N;
-    out[i] = W[i] * decay - lr * N;
+    W[i] = W[i] * decay - lr * N;
   }
 }
 
@@ -41,8 +41,10 @@ void adam8(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes e
         }
         average(exp_avg, block, first, n, g, decay1, m);
         average_square(map, exp_avg_sq, block, first, n, g, decay2, v);
-        update(load({param.data, param.type}, first, n, W), m, v, n, s, W);
-        store(W, n, param, first, false);
+        float* parameter = store_target(param, first, false, W);
+        if (parameter == W) load({param.data, param.type}, first, n, W);
+        update(parameter, m, v, n, s);
+        if (parameter == W) store(W, n, param, first, false);
         quantize_affine(m, n, random, UNBIASED_RULE, exp_avg, block, first);
         quantize_dynamic(map, v, n, exp_avg_sq, block, first);
       });

@@ -24,14 +24,14 @@ inline Range range_of(const float* x, int64_t n) {
   return {any_negative ? flush_subnormal(float_of(lo)) : 0.0f, flush_subnormal(float_of(static_cast<uint32_t>(hi)))};
 }
 
-inline void encode_nearest(const float* x, int64_t n, const AffineGrid& grid, uint8_t* codes) {
+inline void encode_nearest(const float* __restrict x, int64_t n, const AffineGrid& grid, uint8_t* __restrict codes) {
   const float inverse = grid.inverse;
   const int zero_point = grid.zero_point;
   for (int64_t i = 0; i < n; ++i) codes[i] = saturate_code(round_nearest(x[i] * inverse) + zero_point);
 }
 
-inline void encode_stochastic(const float* x, int64_t n, const AffineGrid& grid, const uint16_t* random,
-                              uint8_t* codes) {
+inline void encode_stochastic(const float* __restrict x, int64_t n, const AffineGrid& grid,
+                              const uint16_t* __restrict random, uint8_t* __restrict codes) {
   const float inverse = grid.inverse;
   const int zero_point = grid.zero_point;
   for (int64_t i = 0; i < n; ++i)
@@ -64,7 +64,7 @@ inline void quantize_affine(const float* x, int64_t n, const uint16_t* random, A
     encode_nearest(x, n, grid, codes);
 }
 
-inline void restore_affine(AffineCodes in, int64_t block, int64_t first, int64_t n, float* out) {
+inline void restore_affine(AffineCodes in, int64_t block, int64_t first, int64_t n, float* __restrict out) {
   const uint8_t* codes = in.codes + first;
   const float scale = in.scales[block];
   const int zero_point = in.zero_points[block];

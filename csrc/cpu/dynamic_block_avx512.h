@@ -75,8 +75,24 @@ inline Lines load_lines(const DynamicLines& lines) {
           {_mm512_load_si512(lines.region), _mm512_load_si512(lines.region + 16)}};
 }
 
-// dynamic_index of sixteen magnitudes, by their lines; by bucket if one is too near a midpoint to tell.
-inline __m512i index_by_line(const DynamicMap& map, const Lines& lines, __m512 magnitude, __m512i count_tie) {
+// Magnitudes of sixteen values, and 1 in the lanes where a tie goes to the larger index: those of negative values.
+struct Magnitudes {
+  __m512 value;
+  __m512i ties;
+  __mmask16 negative;
+};
+
+template <bool is_signed>
+inline Magnitudes magnitudes(const float* x, __m512 inverse) {
+  const __m512 y = _mm512_mul_ps(_mm512_loadu_ps(x), inverse);
+  const __m512 smallest = _mm512_set1_ps(DYNAMIC_SMALLEST);
+  if (!is_signed) return {_mm512_max_ps(y, smallest), _mm512_setzero_si512(), 0};
+  const __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(y));
+  return {_mm512_max_ps(_mm512_abs_ps(y), smallest), _mm512_maskz_set1_epi32(negative, 1), negative};
+}
+
+// dynamic_index of sixteen magnitudes, by their lines. Lanes that are too near a midpoint to tell are added to `near`.
+inline __m512i index_by_line(const Lines& lines, __m512 magnitude, __mmask16& near) {
   const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 23);
   const __m512 threshold = _mm512_permutex2var_ps(lines.threshold[0], exponent, lines.threshold[1]);
   __m512i region = _mm512_permutex2var_epi32(lines.region[0], exponent, lines.region[1]);
@@ -85,31 +101,60 @@ inline __m512i index_by_line(const DynamicMap& map, const Lines& lines, __m512 m
   const __m512 line = _mm512_fmadd_ps(magnitude, _mm512_permutexvar_ps(region, lines.slope),
                                       _mm512_permutexvar_ps(region, lines.offset));
   const __m512 height = _mm512_min_ps(line, _mm512_permutexvar_ps(region, lines.cap));
-  const __m512i index = _mm512_cvttps_epi32(height);
-  const __m512 fraction = _mm512_sub_ps(height, _mm512_cvtepi32_ps(index));
-  const __m512 from_middle = _mm512_abs_ps(_mm512_sub_ps(fraction, _mm512_set1_ps(0.5f)));
-  const __mmask16 near = _mm512_cmp_ps_mask(from_middle, _mm512_set1_ps(0.5f - LINE_ERROR), _CMP_GT_OQ);
-  return __builtin_expect(near != 0, 0) ? index_by_bucket(map, magnitude, count_tie) : index;
+  const __m512 fraction = _mm512_reduce_ps(height, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  near |= _mm512_cmp_ps_mask(fraction, _mm512_set1_ps(2 * LINE_ERROR), _CMP_LT_OQ);
+  return _mm512_cvttps_epi32(height);
+}
+
+// The codes of sixteen values before saturation.
+template <bool is_signed>
+inline __m512i code_of_index(__m512i index, __mmask16 negative) {
+  if (!is_signed) return index;
+  const __m512i with_sign = _mm512_mask_sub_epi32(index, negative, _mm512_setzero_si512(), index);
+  return _mm512_add_epi32(with_sign, _mm512_set1_epi32(DYNAMIC_LARGEST_NEGATIVE));
+}
+
+template <bool is_signed, int vectors>
+inline void encode_vectors(const DynamicMap& map, const Lines& lines, const float* x, __m512 inverse, __m512i* codes) {
+  Magnitudes m[vectors];
+  __mmask16 near = 0;
+#pragma GCC unroll 4
+  for (int j = 0; j < vectors; ++j) {
+    m[j] = magnitudes<is_signed>(x + 16 * j, inverse);
+    codes[j] = code_of_index<is_signed>(index_by_line(lines, m[j].value, near), m[j].negative);
+  }
+  if (__builtin_expect(near == 0, 1)) return;
+  for (int j = 0; j < vectors; ++j)
+    codes[j] = code_of_index<is_signed>(index_by_bucket(map, m[j].value, m[j].ties), m[j].negative);
+}
+
+template <bool is_signed>
+inline void encode(const DynamicMap& map, const float* x, int64_t n, float inverse_absmax, uint8_t* codes) {
+  const Lines lines = load_lines(dynamic_lines(map));
+  const __m512 inverse = _mm512_set1_ps(inverse_absmax);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    __m512i code[4];
+    encode_vectors<is_signed, 4>(map, lines, x + i, inverse, code);
+    const __m512i in_lanes =
+        _mm512_packus_epi16(_mm512_packs_epi32(code[0], code[1]), _mm512_packs_epi32(code[2], code[3]));
+    _mm512_storeu_si512(codes + i, _mm512_permutexvar_epi32(order, in_lanes));
+  }
+  for (; i + 16 <= n; i += 16) {
+    __m512i code;
+    encode_vectors<is_signed, 1>(map, lines, x + i, inverse, &code);
+    code = _mm512_max_epi32(code, _mm512_setzero_si512());
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtusepi32_epi8(code));
+  }
+  encode_scalar(map, x + i, n - i, inverse_absmax, codes + i);
 }
 
 inline void encode_map(const DynamicMap& map, const float* x, int64_t n, float inverse, uint8_t* codes) {
-  const Lines lines = load_lines(dynamic_lines(map));
-  const bool is_signed = map.zero_code != 0;
-  const __m512i zero = _mm512_setzero_si512();
-  const __m512i zero_code = _mm512_set1_epi32(map.zero_code);
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m512 y = _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse));
-    const __mmask16 negative = is_signed ? _mm512_movepi32_mask(_mm512_castps_si512(y)) : 0;
-    if (is_signed) y = _mm512_abs_ps(y);
-    const __m512i ties = _mm512_maskz_set1_epi32(negative, 1);
-    const __m512 magnitude = _mm512_max_ps(y, _mm512_set1_ps(DYNAMIC_SMALLEST));
-    __m512i code = index_by_line(map, lines, magnitude, ties);
-    code = _mm512_mask_sub_epi32(code, negative, zero, code);
-    code = _mm512_max_epi32(_mm512_add_epi32(code, zero_code), zero);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtusepi32_epi8(code));
-  }
-  encode_scalar(map, x + i, n - i, inverse, codes + i);
+  if (map.zero_code)
+    encode<true>(map, x, n, inverse, codes);
+  else
+    encode<false>(map, x, n, inverse, codes);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace kpop::cpu::KPOP_ISA {
 namespace {
 
-// Lines pass this close to the midpoints, rounding included. A magnitude whose height is as close to an integer must be
-// compared with the midpoint itself.
+// Lines pass this close to the midpoints, rounding included, and lie this much higher: where the fraction of the height
+// is below twice the error, the magnitude must be compared with the midpoint itself.
 constexpr float LINE_ERROR = 2e-4f;
 
 // Region 0 is below the first value, region 1 + i decade i, region 8 the value 1.
@@ -34,7 +34,7 @@ inline void fit_line(DynamicLines& lines, const DynamicMap& map, int region, int
     lowest = wanted < lowest ? wanted : lowest;
     highest = wanted > highest ? wanted : highest;
   }
-  set_line(lines, region, slope, (lowest + highest) / 2, last);
+  set_line(lines, region, slope, (lowest + highest) / 2 + LINE_ERROR, last);
 }
 
 inline DynamicLines build_lines(const DynamicMap& map) {
