@@ -6,7 +6,15 @@ import torch
 from torch import nn
 from torch.testing._internal.common_optimizers import OptimizerErrorEnum, get_error_inputs_for_all_optims
 
-from tests.optim.conventions.workload import identical, parameters, snapshot, train, trajectory, values
+from tests.optim.conventions.workload import (
+    assert_identical,
+    identical,
+    parameters,
+    snapshot,
+    train,
+    trajectory,
+    values,
+)
 from tests.optim.registry import STEPS_TO_SEE_A_HYPERPARAMETER
 
 TORCH_ERRORS = get_error_inputs_for_all_optims("cpu", torch.float32)
@@ -60,7 +68,7 @@ def test_accepts_an_iterator_a_list_groups_and_named_parameters_alike(case):
 
     expected = trajectory(case.make, 3)
     for form in (iter, list, named, lambda params: [{"params": params}]):
-        assert identical(trajectory(lambda params, form=form: case.make(form(params)), 3), expected)
+        assert_identical(trajectory(lambda params, form=form: case.make(form(params)), 3), expected)
 
 
 def test_named_parameters_keep_their_names(case):
@@ -92,7 +100,7 @@ def test_each_hyperparameter_of_a_group_overrides_the_default(case):
     for name, value in case.alternatives.items():
         changed = trajectory(case.make, steps, **{name: value})
         assert not identical(changed[0], default[0]), f"{name}={value} makes no difference"
-        assert identical(trajectory(with_override(name, value), steps), changed), name
+        assert_identical(trajectory(with_override(name, value), steps), changed)
 
 
 def test_a_group_added_later_trains_like_one_given_at_construction(case):
@@ -104,7 +112,7 @@ def test_a_group_added_later_trains_like_one_given_at_construction(case):
     first, *rest = parameters()
     expected = case.make([{"params": [first]}, {"params": rest, "lr": case.lr / 2}])
     train(expected, [first, *rest], range(3))
-    assert identical(snapshot(optimizer), snapshot(expected))
+    assert_identical(snapshot(optimizer), snapshot(expected))
 
 
 def test_a_group_added_in_mid_training_starts_afresh(case):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from tests.optim.conventions.workload import (
+    assert_identical,
     gradient,
-    identical,
     parameters,
     set_gradients,
     snapshot,
@@ -46,7 +46,7 @@ def test_the_memory_layout_of_a_gradient_does_not_change_a_bit(case, layout, sha
         assert laid_out[0].grad.stride() != grad.stride()
         expected.step()
         optimizer.step()
-    assert identical(snapshot(optimizer), snapshot(expected))
+    assert_identical(snapshot(optimizer), snapshot(expected))
 
 
 def test_an_expanded_gradient_does_not_change_a_bit(case):
@@ -57,7 +57,7 @@ def test_an_expanded_gradient_does_not_change_a_bit(case):
         plain[0].grad, expanded[0].grad = grad.contiguous(), grad
         expected.step()
         optimizer.step()
-    assert identical(snapshot(optimizer), snapshot(expected))
+    assert_identical(snapshot(optimizer), snapshot(expected))
 
 
 def test_a_sparse_gradient_is_refused_by_name_and_changes_nothing(case):
@@ -69,7 +69,7 @@ def test_a_sparse_gradient_is_refused_by_name_and_changes_nothing(case):
     with pytest.raises(RuntimeError) as error:
         optimizer.step()
     assert "sparse" in str(error.value)
-    assert identical(snapshot(optimizer), before)
+    assert_identical(snapshot(optimizer), before)
     assert case.cls.__name__ in str(error.value)
 
 
@@ -86,7 +86,7 @@ def test_a_complex_parameter_trains_as_its_real_view_or_is_refused_by_name(case)
         param.grad = torch.view_as_complex(real.grad)
         optimizer.step()
         expected.step()
-    assert identical(values([torch.view_as_real(param.detach())]), values([real]))
+    assert_identical(values([torch.view_as_real(param.detach())]), values([real]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
@@ -111,9 +111,9 @@ def test_a_step_of_non_finite_gradients_is_as_if_it_never_happened(case, bad, at
     for param in params:
         param.grad.view(-1)[-1] = bad
     optimizer.step()
-    assert identical(values(params), before)
+    assert_identical(values(params), before)
     train(optimizer, params, range(at, 12))
-    assert identical(snapshot(optimizer), trajectory(case.make, 12))
+    assert_identical(snapshot(optimizer), trajectory(case.make, 12))
 
 
 def test_one_non_finite_gradient_leaves_its_parameter_and_the_others_finite(case):
@@ -124,8 +124,8 @@ def test_one_non_finite_gradient_leaves_its_parameter_and_the_others_finite(case
     set_gradients([poisoned, healthy], 2)
     poisoned.grad[1, 2] = math.nan
     optimizer.step()
-    assert identical(values([poisoned]), before)
-    assert identical(snapshot(optimizer)[1][0], state)
+    assert_identical(values([poisoned]), before)
+    assert_identical(snapshot(optimizer)[1][0], state)
     assert healthy.isfinite().all()
 
 
@@ -162,7 +162,7 @@ def test_training_through_a_grad_scaler_is_training_without_one_bit_for_bit(case
     for step in range(12):
         scaled_step(scaler, optimizer, params, step)
     assert scaler.get_scale() > 2.0**10
-    assert identical(snapshot(optimizer), trajectory(case.make, 12))
+    assert_identical(snapshot(optimizer), trajectory(case.make, 12))
 
 
 @pytest.mark.parametrize("at", [0, 3])
@@ -176,6 +176,6 @@ def test_an_overflow_seen_by_a_grad_scaler_leaves_parameters_and_state_alone(cas
             before = snapshot(optimizer)
             scaled_step(scaler, optimizer, params, 99, poison=True)
             assert scaler.get_scale() == 2.0**9
-            assert identical(snapshot(optimizer), before)
+            assert_identical(snapshot(optimizer), before)
         scaled_step(scaler, optimizer, params, step)
-    assert identical(snapshot(optimizer), trajectory(case.make, 12))
+    assert_identical(snapshot(optimizer), trajectory(case.make, 12))

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from tests.optim.conventions.workload import identical, parameters, snapshot, train, values
+from tests.optim.conventions.workload import assert_identical, parameters, snapshot, train, values
 
 STEPS = 12
 
@@ -56,7 +56,7 @@ def test_what_a_scheduler_writes_is_what_the_next_step_uses(case, build):
         train(plain, by_hand, [step])
         advance(scheduler)
     assert len(set(rates)) > 2
-    assert identical(snapshot(optimizer), snapshot(plain))
+    assert_identical(snapshot(optimizer), snapshot(plain))
 
 
 def test_one_cycle_moves_beta1_too(case):
@@ -99,7 +99,7 @@ def test_scheduler_and_optimizer_resume_together_bit_for_bit(case):
     resumed.load_state_dict(saved[0])
     resumed_scheduler.load_state_dict(saved[1])
     assert resumed.param_groups[0]["initial_lr"] == case.lr
-    assert identical(go_on(resumed, resumed_scheduler, resumed_params, range(5, STEPS)), expected)
+    assert_identical(go_on(resumed, resumed_scheduler, resumed_params, range(5, STEPS)), expected)
 
 
 def test_a_scheduled_optimizer_is_freed_without_the_cycle_collector(case):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.optim.conventions.workload import identical, parameters, tensors_in, train
+from tests.optim.conventions.workload import assert_identical, parameters, tensors_in, train
 
 
 @pytest.fixture
@@ -62,12 +62,12 @@ def with_default(case, set_default, dtype):
 
 def test_a_default_dtype_of_float16_changes_neither_state_nor_parameters(case, default_dtype):
     expected = with_default(case, default_dtype, torch.float32)
-    assert identical(with_default(case, default_dtype, torch.float16), expected)
+    assert_identical(with_default(case, default_dtype, torch.float16), expected)
 
 
 def test_a_default_dtype_of_float64_changes_neither_state_nor_parameters(case, default_dtype):
     expected = with_default(case, default_dtype, torch.float32)
-    assert identical(with_default(case, default_dtype, torch.float64), expected)
+    assert_identical(with_default(case, default_dtype, torch.float64), expected)
 
 
 def test_training_a_module_keeps_its_parameters_the_same_objects(case):

@@ -11,6 +11,7 @@ from torch.optim.optimizer import (
 )
 
 from tests.optim.conventions.workload import (
+    assert_identical,
     bits,
     gradient,
     identical,
@@ -91,7 +92,7 @@ def test_a_parameter_without_a_gradient_is_skipped_and_gets_no_state(case):
         with_gradient.grad = gradient(with_gradient, step)
         optimizer.step()
     assert without not in optimizer.state
-    assert identical(values([without]), before)
+    assert_identical(values([without]), before)
 
     without.grad = gradient(without, 0)
     optimizer.step()
@@ -105,7 +106,7 @@ def test_a_step_without_any_gradient_changes_nothing(case):
     before = snapshot(optimizer)
     optimizer.zero_grad()
     optimizer.step()
-    assert identical(snapshot(optimizer), before)
+    assert_identical(snapshot(optimizer), before)
 
 
 @pytest.mark.parametrize("shape", [(5, 1), (6, 4), (5,), ()], ids=str)
@@ -116,7 +117,7 @@ def test_zero_gradients_leave_fresh_parameters_as_they_are(case, shape):
     before = values([param])
     loss = torch.tensor(1.0)
     assert optimizer.step(lambda: loss) is loss
-    assert identical(values([param]), before)
+    assert_identical(values([param]), before)
 
 
 def test_zero_gradients_before_the_first_real_one_do_not_harm_what_follows(case):
@@ -143,7 +144,7 @@ def test_gradients_are_never_written(case):
         for param, (grad, copy, version) in zip(params, given, strict=True):
             assert param.grad is grad
             assert grad._version == version
-            assert identical(grad, copy)
+            assert_identical(grad, copy)
 
 
 def test_the_first_step_moves_every_parameter_downhill(case):
@@ -164,7 +165,7 @@ def test_maximize_is_minimizing_with_the_gradient_negated(case):
             twin.grad = -param.grad
         ascent.step()
         descent.step()
-    assert identical(values(params), values(mirrored))
+    assert_identical(values(params), values(mirrored))
 
 
 def test_weight_decay_is_decoupled_from_the_gradient_and_set_per_group(case):
@@ -184,13 +185,13 @@ def test_a_group_with_a_vanishing_learning_rate_stays_while_another_moves(case):
     optimizer = case.make([{"params": still, "lr": 1e-28}, {"params": moving}])
     before = values(still)
     train(optimizer, [*still, *moving], range(3))
-    assert identical(values(still), before)
+    assert_identical(values(still), before)
     assert not identical(values(moving), before)
 
 
 def test_a_tensor_learning_rate_is_the_float_bit_for_bit(case):
     tensor_lr = torch.tensor(case.lr)
-    assert identical(trajectory(case.make, 12, lr=tensor_lr), trajectory(case.make, 12))
+    assert_identical(trajectory(case.make, 12, lr=tensor_lr), trajectory(case.make, 12))
     assert tensor_lr == case.lr
 
 
@@ -199,7 +200,7 @@ def test_training_neither_reads_nor_advances_the_global_random_state(case):
     expected = trajectory(case.make, 12)
     torch.manual_seed(2)
     before = torch.get_rng_state(), random.getstate()
-    assert identical(trajectory(case.make, 12), expected)
+    assert_identical(trajectory(case.make, 12), expected)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
 
@@ -248,5 +249,5 @@ def test_a_gradient_with_a_graph_does_not_tie_the_graph_to_parameters_or_state(c
 
 def test_two_equal_runs_agree_bit_for_bit(case):
     first, second = trajectory(case.make, 12), trajectory(case.make, 12)
-    assert identical(first, second)
+    assert_identical(first, second)
     assert all(bits(param).numel() for param in first[0])

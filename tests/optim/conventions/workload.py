@@ -67,15 +67,35 @@ def bits(tensor: Tensor) -> Tensor:
     return tensor.detach().reshape(-1).contiguous().view(torch.uint8)
 
 
+def difference(a: Any, b: Any, path: str = "value") -> str:
+    """Where two nested structures first differ in type, dtype, shape or a single bit; "" if nowhere."""
+    if type(a) is not type(b):
+        return f"{path} has types {type(a).__name__} and {type(b).__name__}"
+    if isinstance(a, Tensor):
+        if (a.dtype, a.shape) != (b.dtype, b.shape):
+            return f"{path} is {a.dtype} {tuple(a.shape)} and {b.dtype} {tuple(b.shape)}"
+        return "" if torch.equal(bits(a), bits(b)) else f"{path} differs by {(a - b).abs().max().item():.3g}"
+    if isinstance(a, dict):
+        if a.keys() != b.keys():
+            return f"{path} has keys {sorted(map(str, a))} and {sorted(map(str, b))}"
+        return next(filter(None, (difference(a[k], b[k], f"{path}[{k!r}]") for k in a)), "")
+    if isinstance(a, list | tuple):
+        if len(a) != len(b):
+            return f"{path} has lengths {len(a)} and {len(b)}"
+        pairs = enumerate(zip(a, b, strict=True))
+        return next(filter(None, (difference(x, y, f"{path}[{i}]") for i, (x, y) in pairs)), "")
+    return "" if a == b else f"{path} is {a!r} and {b!r}"
+
+
 def identical(a: Any, b: Any) -> bool:
     """Whether two nested structures agree in types, dtypes, shapes and every bit."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(identical(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(identical, a, b))
-    return type(a) is type(b) and a == b
+    return not difference(a, b)
+
+
+def assert_identical(a: Any, b: Any) -> None:
+    """Fail with the place of the first difference unless the structures are identical."""
+    found = difference(a, b)
+    assert not found, found
 
 
 def trajectory(make: Callable[..., Optimizer], steps: int, **hyperparameters: Any):
