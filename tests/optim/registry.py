@@ -69,7 +69,7 @@ CASES = (
             "test_a_sparse_gradient_is_refused_by_name_and_changes_nothing": "its error says Adam",
             "test_a_step_of_non_finite_gradients_is_as_if_it_never_happened": "NaN stays in the moments",
             "test_one_non_finite_gradient_leaves_its_parameter_and_the_others_finite": "NaN gets in",
-            "test_a_tensor_learning_rate_is_the_float_bit_for_bit": "1 - lr * weight_decay in float32",
+            "test_a_tensor_learning_rate_is_the_float_bit_for_bit": "step size in float32",
             "test_a_default_dtype_of_float64_changes_neither_state_nor_parameters": "step becomes float64",
             "test_loading_keeps_the_dtype_and_bits_of_every_state_tensor": "state is cast to the parameter",
             "test_training_after_loading_does_not_change_what_was_loaded": "loaded tensors are aliased",

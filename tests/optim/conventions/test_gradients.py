@@ -130,7 +130,7 @@ def test_one_non_finite_gradient_leaves_its_parameter_and_the_others_finite(case
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e18], ids=str)
-def test_gradients_of_extreme_size_give_finite_steps_of_ordinary_size(case, scale):
+def test_gradients_of_extreme_size_give_finite_steps_no_larger_than_ordinary_ones(case, scale):
     params = parameters()
     optimizer = case.make(params)
     for step in range(12):
