@@ -25,7 +25,11 @@ GATES = (
 )
 
 
-@pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.name)
+def _params(gates):
+    return [pytest.param(g, id=g.name, marks=() if g.stop_after else pytest.mark.slow) for g in gates]
+
+
+@pytest.mark.parametrize("gate", _params(GATES))
 def test_training_reaches_what_faulty_variants_do_not(gate):
     gate.check()
 

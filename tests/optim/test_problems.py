@@ -56,6 +56,7 @@ def test_the_biases_are_trained_by_adamw_and_only_the_matrices_by_the_optimizer_
     assert given == [[2] * 8, [2, 1] * 8]
 
 
+@pytest.mark.slow
 def test_gate_a11_muon_reaches_the_error_it_is_known_for():
     Gate("A11 torch.optim.Muon", muon, 1e-2, train_error, 0.19, 0.23).check()
 

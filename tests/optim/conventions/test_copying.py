@@ -69,4 +69,4 @@ def test_copies_have_every_public_attribute(case):
     public = {name for name in vars(optimizer) if not name.startswith("_")}
     for clone in (copy.deepcopy(optimizer), pickled(optimizer)):
         assert {name for name in vars(clone) if not name.startswith("_")} == public
-        assert clone.defaults == optimizer.defaults
+        assert optimizer.defaults.items() <= clone.defaults.items()

@@ -118,7 +118,7 @@ def test_a_step_of_non_finite_gradients_is_as_if_it_never_happened(case, bad, at
 
 def test_one_non_finite_gradient_leaves_its_parameter_and_the_others_finite(case):
     poisoned, healthy = parameters()[0], parameters()[2]
-    optimizer = case.make([poisoned, healthy])
+    optimizer = case.make([poisoned, healthy], weight_decay=0.1)
     train(optimizer, [poisoned, healthy], range(2))
     before, state = values([poisoned]), snapshot(optimizer)[1][0]
     set_gradients([poisoned, healthy], 2)

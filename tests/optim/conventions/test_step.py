@@ -134,17 +134,18 @@ def test_zero_gradients_before_the_first_real_one_do_not_harm_what_follows(case)
         assert 0 < moved < 10 * case.lr
 
 
-def test_gradients_are_never_written(case):
-    params = parameters()
-    optimizer = case.make(params)
-    for step in range(3):
-        set_gradients(params, step)
-        given = [(p.grad, p.grad.clone(), p.grad._version) for p in params]
-        optimizer.step()
-        for param, (grad, copy, version) in zip(params, given, strict=True):
-            assert param.grad is grad
-            assert grad._version == version
-            assert_identical(grad, copy)
+def test_gradients_are_never_written_whatever_the_hyperparameters(case):
+    for hyperparameters in ({}, *({name: value} for name, value in case.alternatives.items())):
+        params = parameters()
+        optimizer = case.make(params, **hyperparameters)
+        for step in range(3):
+            set_gradients(params, step)
+            given = [(p.grad, p.grad.clone(), p.grad._version) for p in params]
+            optimizer.step()
+            for param, (grad, copy, version) in zip(params, given, strict=True):
+                assert param.grad is grad
+                assert grad._version == version
+                assert_identical(grad, copy)
 
 
 def test_the_first_step_moves_every_parameter_downhill(case):
@@ -191,7 +192,9 @@ def test_a_group_with_a_vanishing_learning_rate_stays_while_another_moves(case):
 
 def test_a_tensor_learning_rate_is_the_float_bit_for_bit(case):
     tensor_lr = torch.tensor(case.lr)
-    assert_identical(trajectory(case.make, 12, lr=tensor_lr), trajectory(case.make, 12))
+    for decay in (0.0, 0.1):
+        by_tensor = trajectory(case.make, 12, lr=tensor_lr, weight_decay=decay)
+        assert_identical(by_tensor, trajectory(case.make, 12, lr=case.lr, weight_decay=decay))
     assert tensor_lr == case.lr
 
 
