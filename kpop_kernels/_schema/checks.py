@@ -100,7 +100,9 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Sequence[str
     for name in written:
         tensor = tensors[name]
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(f"{op}: {name} is expanded, several of its elements share memory; clone it first")
+            raise ValueError(
+                f"{op}: {name} is expanded, several of its elements share memory; clone it first"
+            )
         for other, address in addresses.items():
             if address and address == addresses[name] and other != name and _overlap(tensor, tensors[other]):
                 raise ValueError(f"{op}: {name} is written and shares memory with {other}; clone one of them")

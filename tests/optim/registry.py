@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from kpop_kernels.optim import KPOP
+
 
 @dataclass(frozen=True)
 class OptimizerCase:
@@ -75,5 +77,29 @@ CASES = (
             "test_training_after_loading_does_not_change_what_was_loaded": "loaded tensors are aliased",
             "test_the_dummy_step_of_distributed_checkpoint_does_not_count": "zero gradients advance step",
         },
+    ),
+    OptimizerCase(
+        name="KPOP",
+        cls=KPOP,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "weight_decay": 0.1,
+            "maximize": True,
+            "factor_beta": 0.5,
+            "precondition_frequency": 3,
+            "max_precond_dim": 2,
+            "factor_norm": "rows",
+            "mode": "seed",
+        },
+        invalid=(
+            ({"factor_beta": 1.5}, "factor_beta holds 1.5"),
+            ({"precondition_frequency": 0}, "precondition_frequency is 0"),
+            ({"max_precond_dim": 0}, "max_precond_dim is 0"),
+            ({"factor_norm": "none"}, "factor_norm is 'none'"),
+            ({"mode": "paper"}, "mode is 'paper'"),
+        ),
     ),
 )

@@ -1,8 +1,8 @@
 """Gates of the package's own optimizers."""
 
 import pytest
-from kpop_kernels.optim import KPOP
 
+from kpop_kernels.optim import KPOP
 from tests.optim.gates import Gate, early_drop, first_step_rms, train_error
 
 
