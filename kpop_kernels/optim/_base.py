@@ -171,7 +171,6 @@ def require_nonnegative(owner: str, **values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"{owner}: Tensor {name} must be 1-element, it has {value.numel()} elements")
-            )
         if not value >= 0.0:
             raise ValueError(f"{owner}: {name} is {value}, it must not be negative")
 
