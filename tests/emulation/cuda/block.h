@@ -146,7 +146,7 @@ inline void Block::run_ready_threads() {
     if (fault_ != Fault::none) throw KernelError(fault_, fault_message_);
     if (thread.fiber.overflowed())
       throw KernelError(Fault::out_of_bounds, "the thread's local variables overflow its emulated stack of " +
-                                                  std::to_string(Fiber::stack_bytes) + " bytes, " + who(thread));
+                                                  std::to_string(Fiber::usable_bytes) + " bytes, " + who(thread));
   }
 }
 

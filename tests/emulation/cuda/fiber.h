@@ -45,11 +45,8 @@ namespace emulation {
 
 class Fiber {
  public:
-#if defined(__SANITIZE_ADDRESS__)
-  static constexpr std::size_t stack_bytes = 256 * 1024;  // red zones widen every frame
-#else
-  static constexpr std::size_t stack_bytes = 64 * 1024;
-#endif
+  // Frames may use this much; a canary below it and room below the canary let an overflow be reported.
+  static constexpr std::size_t usable_bytes = 128 * 1024;
 
   Fiber() : stack_(new unsigned char[stack_bytes]) {}
 
@@ -105,7 +102,10 @@ class Fiber {
  private:
   static constexpr std::uint64_t canary_value = 0x5AFE57ACC0FFEE11ull;
 
-  std::uint64_t* canary() const { return reinterpret_cast<std::uint64_t*>(stack_.get()); }
+  static constexpr std::size_t reserve_bytes = 64 * 1024;
+  static constexpr std::size_t stack_bytes = reserve_bytes + usable_bytes;
+
+  std::uint64_t* canary() const { return reinterpret_cast<std::uint64_t*>(stack_.get() + reserve_bytes) - 1; }
 
   std::unique_ptr<unsigned char[]> stack_;
   void* stack_pointer_ = nullptr;

@@ -48,7 +48,7 @@ using Same = std::common_type_t<T>;  // the operand takes the type of the addres
   template <typename T>                                                           \
   T name(T* address, emulation::Same<T> value) {                                  \
     static_assert(condition, #name " is not defined for this type");              \
-    return emulation::exchange_with(address, [=](T old) -> T { return expression; }); \
+    return emulation::exchange_with(address, [=]([[maybe_unused]] T old) -> T { return expression; }); \
   }
 
 EMULATION_ATOMIC(atomicAdd, emulation::is_atomic_integer<T> || std::is_floating_point_v<T>, old + value)
