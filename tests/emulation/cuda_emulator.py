@@ -215,13 +215,18 @@ def address_sanitizer_loaded() -> bool:
 
 def address_sanitizer_environment() -> dict[str, str]:
     """Return an environment in which a new Python process runs under AddressSanitizer."""
-    library = subprocess.run(
-        [find_compiler(), "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
-    ).stdout.strip()
-    if not os.path.isabs(library):
-        raise ToolMissing("g++ has no libasan.so")
+    # The sanitizer looks for the throwing of exceptions when it is loaded, so the library that throws comes along.
+    libraries = [_library_path(name) for name in ("libasan.so", "libstdc++.so.6")]
     # The interpreter does not free everything at its end, and imported libraries do not either.
-    return {**os.environ, "LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"}
+    return {**os.environ, "LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
+
+
+def _library_path(name: str) -> str:
+    command = [find_compiler(), f"-print-file-name={name}"]
+    path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    if not os.path.isabs(path):
+        raise ToolMissing(f"g++ has no {name}")
+    return path
 
 
 def _translation_unit(source: Path | str, instantiations: Sequence[str]) -> str:
