@@ -45,7 +45,15 @@ def corner_values(size: int, seed: int = 0) -> np.ndarray:
     third = size // 3
     x[third : 2 * third] = np.float32([0.0, -0.0])[random.integers(0, 2, third)]
     ties = np.arange(-63.5, 64.5, dtype=np.float32)
-    corners = ([2.0**-140, -(2.0**-149)], [2.0**-126], [100 * 2.0**-126], [3e38, -3e38], [np.inf], [-np.inf], [np.nan])
+    corners = (
+        [2.0**-140, -(2.0**-149)],
+        [2.0**-126],
+        [100 * 2.0**-126],
+        [3e38, -3e38],
+        [np.inf],
+        [-np.inf],
+        [np.nan],
+    )
     for i, corner in enumerate((*corners, ties)):
         start = third * i // 8
         stretch = x[start : start + random.integers(1, 1 + third // 8)]

@@ -7,8 +7,8 @@ The source is the one nvcc compiles. What the emulation provides and what it che
 a kernel's bug raises the subclass of ``KernelError`` that names it. Argument types come from the compiler, which
 exports each instantiation's signature. A module is compiled once and kept under ``.cache/emulation``.
 
-Where AddressSanitizer's library is preloaded into the process (``address_sanitizer_environment``), modules are
-compiled with it: it ends the process at the first access outside an allocation.
+In a process that runs under AddressSanitizer (``address_sanitizer.py``) modules are compiled with it: it ends the
+process at the first access outside an allocation.
 """
 
 import ctypes
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.emulation import address_sanitizer
 from tests.emulation.tools import ToolMissing
 
 ROOT = Path(__file__).parents[2]
@@ -182,7 +183,7 @@ def compile(source: Path | str, instantiations: Iterable[str]) -> Module:
     """
     compiler = find_compiler()
     instantiations = list(instantiations)
-    flags = [*_FLAGS, *(["-fsanitize=address"] if address_sanitizer_loaded() else [])]
+    flags = [*_FLAGS, *(["-fsanitize=address"] if address_sanitizer.loaded() else [])]
     text = _translation_unit(source, instantiations)
     key = hashlib.sha256()
     for part in (text, *flags, _compiler_version(compiler), _included_text()):
@@ -206,27 +207,6 @@ def find_compiler() -> str:
     if compiler is None:
         raise ToolMissing("the CUDA emulation needs g++")
     return compiler
-
-
-def address_sanitizer_loaded() -> bool:
-    """Whether this process runs under AddressSanitizer."""
-    return hasattr(ctypes.CDLL(None), "__asan_init")
-
-
-def address_sanitizer_environment() -> dict[str, str]:
-    """Return an environment in which a new Python process runs under AddressSanitizer."""
-    # The sanitizer looks for the throwing of exceptions when it is loaded, so the library that throws comes along.
-    libraries = [_library_path(name) for name in ("libasan.so", "libstdc++.so.6")]
-    # The interpreter does not free everything at its end, and imported libraries do not either.
-    return {**os.environ, "LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
-
-
-def _library_path(name: str) -> str:
-    command = [find_compiler(), f"-print-file-name={name}"]
-    path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    if not os.path.isabs(path):
-        raise ToolMissing(f"g++ has no {name}")
-    return path
 
 
 def _translation_unit(source: Path | str, instantiations: Sequence[str]) -> str:

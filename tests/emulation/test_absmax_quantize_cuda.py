@@ -22,7 +22,9 @@ def instantiation(dtype, block_size):
 @pytest.fixture(scope="module")
 def kernels(request):
     require_tool(request, "g++ on x86-64", cuda_emulator.available())
-    return cuda_emulator.compile(SOURCE, [instantiation(dtype, size) for dtype in TYPES for size in BLOCK_SIZES])
+    return cuda_emulator.compile(
+        SOURCE, [instantiation(dtype, size) for dtype in TYPES for size in BLOCK_SIZES]
+    )
 
 
 def narrowed(x, dtype):
@@ -46,7 +48,9 @@ def quantize(kernels, stored, dtype, block_size, *, offset_bytes=0, order="forwa
 
 def assert_same_bits(actual, expected):
     for name, ours, theirs in zip(("codes", "scales"), actual, expected, strict=True):
-        np.testing.assert_array_equal(ours.view(f"u{ours.itemsize}"), theirs.view(f"u{theirs.itemsize}"), name)
+        np.testing.assert_array_equal(
+            ours.view(f"u{ours.itemsize}"), theirs.view(f"u{theirs.itemsize}"), name
+        )
 
 
 @pytest.mark.parametrize("order", cuda_emulator.ORDERS)
@@ -66,7 +70,9 @@ def test_the_last_block_may_be_short(kernels, size, block_size):
     assert_same_bits(quantize(kernels, values, "float32", block_size), absmax_quantize(values, block_size))
 
 
-@pytest.mark.parametrize("dtype, offset_bytes", [("float32", 4), ("float16", 2), ("bfloat16", 8), ("float32", 16)])
+@pytest.mark.parametrize(
+    "dtype, offset_bytes", [("float32", 4), ("float16", 2), ("bfloat16", 8), ("float32", 16)]
+)
 def test_any_address_is_served(kernels, dtype, offset_bytes):
     values, stored = narrowed(corner_values(ELEMENTS + 77), dtype)
     actual = quantize(kernels, stored, dtype, 256, offset_bytes=offset_bytes)

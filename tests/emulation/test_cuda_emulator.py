@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.emulation import cuda_emulator
+from tests.emulation import address_sanitizer, cuda_emulator
 from tests.emulation.tools import require_tool
 
 FULL = 0xFFFFFFFF
@@ -178,7 +178,9 @@ def test_every_thread_of_a_3d_grid_knows_its_place(kernels, order):
     np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("name, dtype", [("reverse_static<float>", "float32"), ("reverse_static<__half>", "float16")])
+@pytest.mark.parametrize(
+    "name, dtype", [("reverse_static<float>", "float32"), ("reverse_static<__half>", "float16")]
+)
 def test_static_shared_memory_is_seen_after_a_barrier(kernels, order, name, dtype):
     data = np.arange(64, dtype=dtype)
     kernels[name](data, grid=1, block=64, order=order)
@@ -208,11 +210,15 @@ def test_barrier_votes(kernels, order, true_lanes):
 
 @pytest.mark.parametrize("width", [32, 16, 4])
 @pytest.mark.parametrize("operand", [0, 1, 3, 8, 16, 31])
-@pytest.mark.parametrize("dtype, name", [("int32", "int"), ("float64", "double"), ("uint16", "__nv_bfloat16")])
+@pytest.mark.parametrize(
+    "dtype, name", [("int32", "int"), ("float64", "double"), ("uint16", "__nv_bfloat16")]
+)
 def test_shuffles_read_the_lane_they_name(kernels, width, operand, dtype, name):
     values = np.arange(100, 132).astype(dtype)
     out = np.empty(128, dtype)
-    kernels[f"shuffles<{name}>"](values, out, operand, width, grid=1, block=32, order="shuffled", seed=operand)
+    kernels[f"shuffles<{name}>"](
+        values, out, operand, width, grid=1, block=32, order="shuffled", seed=operand
+    )
     lane = np.arange(32)
     first, last = lane // width * width, lane // width * width + width - 1
     np.testing.assert_array_equal(out[:32], values[first + operand % width])
@@ -288,15 +294,63 @@ def test_a_missing_barrier_shows_in_some_order(kernels):
 @pytest.mark.parametrize(
     "name, arguments, block, error, message",
     [
-        ("barrier_for_some", (33,), 64, "DivergentBarrier", r"__syncthreads \(source.cuh:\d+\) .*all 64 .*exited"),
-        ("barrier_in_both_branches", (), 64, "DivergentBarrier", r"waits at __syncthreads \(source.cuh:\d+\)"),
-        ("shuffle_for_some", (np.zeros(32, "i4"), 31, FULL), 32, "MissingLanes", "lane 31 of its mask.*has exited"),
-        ("shuffle_for_some", (np.zeros(32, "i4"), 16, FULL), 16, "MissingLanes", "lane 16 .*not part of the block"),
-        ("shuffle_for_some", (np.zeros(32, "i4"), 32, 0xFFFF), 32, "MissingLanes", "lane 16, which its own mask"),
-        ("shuffle_for_some", (np.zeros(32, "i4"), 1, 0x1), 32, "MissingLanes", "reads lane 1, which is not in"),
-        ("shuffle_beside_barrier", (np.zeros(64, "i4"),), 64, "MissingLanes", "lane 5 .*waits at __syncthreads"),
+        (
+            "barrier_for_some",
+            (33,),
+            64,
+            "DivergentBarrier",
+            r"__syncthreads \(source.cuh:\d+\) .*all 64 .*exited",
+        ),
+        (
+            "barrier_in_both_branches",
+            (),
+            64,
+            "DivergentBarrier",
+            r"waits at __syncthreads \(source.cuh:\d+\)",
+        ),
+        (
+            "shuffle_for_some",
+            (np.zeros(32, "i4"), 31, FULL),
+            32,
+            "MissingLanes",
+            "lane 31 of its mask.*has exited",
+        ),
+        (
+            "shuffle_for_some",
+            (np.zeros(32, "i4"), 16, FULL),
+            16,
+            "MissingLanes",
+            "lane 16 .*not part of the block",
+        ),
+        (
+            "shuffle_for_some",
+            (np.zeros(32, "i4"), 32, 0xFFFF),
+            32,
+            "MissingLanes",
+            "lane 16, which its own mask",
+        ),
+        (
+            "shuffle_for_some",
+            (np.zeros(32, "i4"), 1, 0x1),
+            32,
+            "MissingLanes",
+            "reads lane 1, which is not in",
+        ),
+        (
+            "shuffle_beside_barrier",
+            (np.zeros(64, "i4"),),
+            64,
+            "MissingLanes",
+            "lane 5 .*waits at __syncthreads",
+        ),
         ("unequal_masks", (np.zeros(32, "i4"),), 32, "MissingLanes", "lane 16 of its mask, which has exited"),
-        ("load_vector", (np.zeros(9, "f4")[1:], np.zeros(1, "f4")), 1, "MisalignedAccess", "float4.* modulo 16"),
+        (
+            "load_vector",
+            (np.zeros(9, "f4")[1:], np.zeros(1, "f4")),
+            1,
+            "MisalignedAccess",
+            "float4.* modulo 16",
+        ),
         ("index_past_end", (np.zeros(1, "i4"), 32), 1, "OutOfBounds", r"index 32 of 'int \[32\]'"),
         ("dynamic_past_end", (64,), 1, "OutOfBounds", "wrote behind its 64 bytes of dynamic shared memory"),
         ("coordinates", (np.zeros(1, "i4"),), 1025, "BadLaunch", "1 to 1024 threads"),
@@ -304,7 +358,7 @@ def test_a_missing_barrier_shows_in_some_order(kernels):
 )
 @pytest.mark.parametrize("order", cuda_emulator.ORDERS)
 def test_bugs_are_reported(kernels, name, arguments, block, error, message, order):
-    if name == "dynamic_past_end" and cuda_emulator.address_sanitizer_loaded():
+    if name == "dynamic_past_end" and address_sanitizer.loaded():
         pytest.skip("AddressSanitizer ends the process instead")
     expected = getattr(cuda_emulator, error)
     # In other orders another thread may be the first to be found.

@@ -156,7 +156,11 @@ def test_pairs(kernels):
 def rounded(exact, mode):
     """The float32 that an exact rational rounds to."""
     nearest = np.float32(float(exact))  # rounded twice, so within one unit
-    candidates = [np.nextafter(nearest, np.float32(-np.inf)), nearest, np.nextafter(nearest, np.float32(np.inf))]
+    candidates = [
+        np.nextafter(nearest, np.float32(-np.inf)),
+        nearest,
+        np.nextafter(nearest, np.float32(np.inf)),
+    ]
     below = max(c for c in candidates if Fraction(float(c)) <= exact)
     above = min(c for c in candidates if Fraction(float(c)) >= exact)
     if mode == "rn":
@@ -172,7 +176,8 @@ def rounded(exact, mode):
 def test_directed_roundings_are_exact(kernels, mode):
     random = np.random.default_rng(1)
     a, b, c = (
-        (random.standard_normal(300) * 2.0 ** random.integers(-12, 12, 300)).astype(np.float32) for _ in range(3)
+        (random.standard_normal(300) * 2.0 ** random.integers(-12, 12, 300)).astype(np.float32)
+        for _ in range(3)
     )
     out = np.empty((300, 6), np.float32)
     kernels[f"rounded_{mode}"](a, b, c, out, 300, **LAUNCH)
@@ -187,13 +192,17 @@ def test_directed_roundings_are_exact(kernels, mode):
 
 
 def test_float_to_integer_saturates_and_takes_nan_to_zero(kernels):
-    values = np.float32([0.5, 1.5, 2.5, -0.5, -1.5, 1e-9, -1e-9, 2.0**31, -(2.0**31), 3e9, -3e9, 5e9, np.inf, -np.inf])
+    values = np.float32(
+        [0.5, 1.5, 2.5, -0.5, -1.5, 1e-9, -1e-9, 2.0**31, -(2.0**31), 3e9, -3e9, 5e9, np.inf, -np.inf]
+    )
     values = np.concatenate([values, np.float32([np.nan, 16777217.0])])
     out, unsigned_out = np.empty((values.size, 4), np.int32), np.empty(values.size, np.uint32)
     kernels["to_integers"](values, out, unsigned_out, values.size, **LAUNCH)
     wide = values.astype(np.float64)
     for column, operation in enumerate((np.rint, np.trunc, np.floor, np.ceil)):
-        clipped = np.clip(np.nan_to_num(operation(wide), nan=0, posinf=2**40, neginf=-(2**40)), -(2**31), 2**31 - 1)
+        clipped = np.clip(
+            np.nan_to_num(operation(wide), nan=0, posinf=2**40, neginf=-(2**40)), -(2**31), 2**31 - 1
+        )
         np.testing.assert_array_equal(out[:, column], clipped)
     clipped = np.clip(np.nan_to_num(np.rint(wide), nan=0, posinf=2**40, neginf=-(2**40)), 0, 2**32 - 1)
     np.testing.assert_array_equal(unsigned_out, clipped)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.emulation import cuda_emulator
+from tests.emulation import address_sanitizer, cuda_emulator
 from tests.emulation.absmax_quantize_cases import absmax_quantize
 from tests.emulation.guard_bands import GuardBandError, GuardBands
 from tests.emulation.tools import require_tool
@@ -57,7 +57,9 @@ def test_a_dropped_barrier_gives_wrong_results_in_some_order():
 
 
 def test_a_wrong_lane_gives_wrong_results():
-    kernels = mutated(("__shfl_xor_sync(full_warp, value, offset)", "__shfl_xor_sync(full_warp, value, offset / 2)"))
+    kernels = mutated(
+        ("__shfl_xor_sync(full_warp, value, offset)", "__shfl_xor_sync(full_warp, value, offset / 2)")
+    )
     assert wrong_results(kernels, 256) > 0
 
 
@@ -129,10 +131,10 @@ def test_a_contracted_product_gives_wrong_results():
 
 OVERFLOW = """
 import numpy as np
-from tests.emulation import cuda_emulator
+from tests.emulation import address_sanitizer
 from tests.emulation.test_cuda_planted_bugs import KERNELS, mutated
 
-assert cuda_emulator.address_sanitizer_loaded()
+assert address_sanitizer.loaded()
 replacements = {replacements}
 kernels = mutated(*replacements)
 size = 4096 - 100
@@ -152,7 +154,7 @@ def test_address_sanitizer_stops_a_heap_overflow(planted):
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=cuda_emulator.ROOT,
-        env=cuda_emulator.address_sanitizer_environment(),
+        env=address_sanitizer.environment(),
         capture_output=True,
         text=True,
     )
