@@ -6,7 +6,7 @@ SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
 def absmax_quantize(x: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize a flat float32 array block by block; the sentence to follow is in csrc/cuda/absmax_quantize.cuh.
+    """Quantize a flat float32 array block by block, as csrc/cuda/absmax_quantize.cuh defines it.
 
     Args:
         x: float32, any length; the last block may be short.
@@ -36,9 +36,9 @@ def absmax_quantize(x: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndar
 def corner_values(size: int, seed: int = 0) -> np.ndarray:
     """Return float32 values over many magnitudes, with stretches of every corner case.
 
-    The first third holds a stretch each of subnormals, the smallest normals, values near overflow, infinities, NaN
-    and ties; the second is zero, so that from 3 * 4096 values on it covers a whole block of any size; the last has
-    no corners.
+    The first third holds a stretch each of subnormals, the smallest normals, values near overflow, infinities,
+    NaN and ties; the second is zero, so that from 3 * 4096 values on it covers a whole block of any size; the
+    last has no corners.
     """
     random = np.random.default_rng(seed)
     x = (random.standard_normal(size) * 10.0 ** random.integers(-4, 5, size)).astype(np.float32)

@@ -1,14 +1,15 @@
 """Compiles CUDA kernels for the host and runs them there, one fiber for each CUDA thread.
 
-    module = cuda_emulator.compile(CSRC / "cuda" / "absmax_quantize.cuh", ["kpop::absmax_quantize<float, 256>"])
-    module["kpop::absmax_quantize<float, 256>"](x, codes, scales, n, grid=1, block=256)
+    module = cuda_emulator.compile(CSRC / "cuda" / "absmax_quantize.cuh", ["kpop::absmax_quantize<float, 64>"])
+    module["kpop::absmax_quantize<float, 64>"](x, codes, scales, n, grid=1, block=256)
 
-The source is the one nvcc compiles. What the emulation provides and what it checks is in ``tests/emulation/cuda``;
-a kernel's bug raises the subclass of ``KernelError`` that names it. Argument types come from the compiler, which
-exports each instantiation's signature. A module is compiled once and kept under ``.cache/emulation``.
+The source is the one nvcc compiles. What the emulation provides and what it checks is in
+``tests/emulation/cuda``; a kernel's bug raises the subclass of ``KernelError`` that names it. Argument types come
+from the compiler, which exports each instantiation's signature. A module is compiled once and kept under
+``.cache/emulation``.
 
-In a process that runs under AddressSanitizer (``address_sanitizer.py``) modules are compiled with it: it ends the
-process at the first access outside an allocation.
+In a process that runs under AddressSanitizer (``address_sanitizer.py``) modules are compiled with it: it ends
+the process at the first access outside an allocation.
 """
 
 import ctypes
@@ -171,7 +172,7 @@ def compile(source: Path | str, instantiations: Iterable[str]) -> Module:
     """Compile a CUDA source for the host.
 
     Args:
-        source: The path of a ``.cuh`` file, or the text of one. Text may include the headers of ``csrc/cuda``.
+        source: The path of a ``.cuh`` file, or the text of one. Headers of ``csrc/cuda`` are found.
         instantiations: Kernels to export, such as ``"kpop::absmax_quantize<float, 256>"``.
 
     Returns:

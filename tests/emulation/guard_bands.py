@@ -1,7 +1,7 @@
 """Arrays with guard bands: a kernel that reads or writes past an end is found out.
 
-The bands are filled with ones, which is NaN in every floating-point format and -1 in every integer: a value read
-from them poisons the result, and a value written to them is seen by ``check``.
+The bands are filled with ones, which is NaN in every floating-point format and -1 in every integer: a value
+read from them poisons the result, and a value written to them is seen by ``check``.
 """
 
 import numpy as np

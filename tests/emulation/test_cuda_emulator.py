@@ -87,7 +87,11 @@ __global__ void atomics(const T* in, T* out) {
     atomicMin(out + 1, value);
     atomicMax(out + 2, value);
     T seen = out[3];
-    for (T assumed = seen + 1; assumed != seen; seen = atomicCAS(out + 3, assumed, assumed + value)) assumed = seen;
+    T assumed;
+    do {
+      assumed = seen;
+      seen = atomicCAS(out + 3, assumed, assumed + value);
+    } while (seen != assumed);
   }
   if (value == in[0]) out[5] = atomicExch(out + 4, value);
 }
@@ -111,7 +115,8 @@ __global__ void barrier_in_both_branches() {
 }
 
 __global__ void shuffle_for_some(int* data, int reaching, unsigned mask) {
-  if (static_cast<int>(threadIdx.x) < reaching) data[threadIdx.x] = __shfl_xor_sync(mask, data[threadIdx.x], 1);
+  const int lane = threadIdx.x;
+  if (lane < reaching) data[lane] = __shfl_xor_sync(mask, data[lane], 1);
 }
 
 __global__ void shuffle_beside_barrier(int* data) {
@@ -147,16 +152,21 @@ struct Pair {
   float high;
 };
 __global__ void scalars(Pair pair, bool flag, long long wide, const void* missing, double* out) {
-  out[0] = pair.low, out[1] = pair.high, out[2] = flag, out[3] = static_cast<double>(wide), out[4] = missing == nullptr;
+  out[0] = pair.low, out[1] = pair.high, out[2] = flag;
+  out[3] = static_cast<double>(wide), out[4] = missing == nullptr;
 }
 """
 
-INSTANTIATIONS = (
-    "coordinates reverse_dynamic read_uninitialized barrier_votes votes racy_neighbour barrier_for_some "
-    "barrier_in_both_branches shuffle_for_some shuffle_beside_barrier unequal_masks load_vector index_past_end "
-    "dynamic_past_end deep_stack scalars reverse_static<float> reverse_static<__half> shuffles<int> shuffles<double> "
-    "shuffles<__nv_bfloat16> atomics<int> atomics<unsigned> atomics<float> atomics<u64>"
-).split()
+INSTANTIATIONS = [
+    *"""
+    coordinates reverse_dynamic read_uninitialized barrier_votes votes racy_neighbour barrier_for_some
+    barrier_in_both_branches shuffle_for_some shuffle_beside_barrier unequal_masks load_vector
+    index_past_end dynamic_past_end deep_stack scalars
+    """.split(),
+    *(f"reverse_static<{name}>" for name in ("float", "__half")),
+    *(f"shuffles<{name}>" for name in ("int", "double", "__nv_bfloat16")),
+    *(f"atomics<{name}>" for name in ("int", "unsigned", "float", "u64")),
+]
 
 
 @pytest.fixture(scope="module")

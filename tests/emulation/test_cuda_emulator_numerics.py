@@ -15,7 +15,7 @@ SOURCE = r"""
 #include <cuda_runtime.h>
 
 #define FOR_EACH(i, n) \
-  for (long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+  for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
 
 template <typename T>
 __global__ void widen(const T* in, float* out, long long n) {
@@ -30,7 +30,8 @@ __global__ void narrow(const float* in, T* out, long long n) {
 template <typename T>
 __global__ void arithmetic(const T* a, const T* b, T* out, long long n) {
   FOR_EACH(i, n) {
-    out[i] = a[i] + b[i], out[n + i] = a[i] - b[i], out[2 * n + i] = a[i] * b[i], out[3 * n + i] = a[i] / b[i];
+    out[i] = a[i] + b[i], out[n + i] = a[i] - b[i];
+    out[2 * n + i] = a[i] * b[i], out[3 * n + i] = a[i] / b[i];
   }
 }
 
@@ -43,14 +44,14 @@ __global__ void pairs(const float* in, __half2* halves, __nv_bfloat162* bfloats,
   out[4] = __low2float(halves[0]), out[5] = __high2float(bfloats[0]);
 }
 
-#define ROUNDED(suffix)                                                                                     \
-  __global__ void rounded_##suffix(const float* a, const float* b, const float* c, float* out, long long n) { \
-    FOR_EACH(i, n) {                                                                                        \
-      float* mine = out + 6 * i;                                                                            \
-      mine[0] = __fadd_##suffix(a[i], b[i]), mine[1] = __fsub_##suffix(a[i], b[i]);                         \
-      mine[2] = __fmul_##suffix(a[i], b[i]), mine[3] = __fdiv_##suffix(a[i], b[i]);                         \
-      mine[4] = __fmaf_##suffix(a[i], b[i], c[i]), mine[5] = __fsqrt_##suffix(fabsf(a[i]));                 \
-    }                                                                                                       \
+#define ROUNDED(suffix)                                                                                 \
+  __global__ void rounded_##suffix(const float* a, const float* b, const float* c, float* out, int n) { \
+    FOR_EACH(i, n) {                                                                                    \
+      float* mine = out + 6 * i;                                                                        \
+      mine[0] = __fadd_##suffix(a[i], b[i]), mine[1] = __fsub_##suffix(a[i], b[i]);                     \
+      mine[2] = __fmul_##suffix(a[i], b[i]), mine[3] = __fdiv_##suffix(a[i], b[i]);                     \
+      mine[4] = __fmaf_##suffix(a[i], b[i], c[i]), mine[5] = __fsqrt_##suffix(fabsf(a[i]));             \
+    }                                                                                                   \
   }
 ROUNDED(rn)
 ROUNDED(rz)

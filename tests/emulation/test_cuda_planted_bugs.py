@@ -1,4 +1,4 @@
-"""Bugs planted in csrc/cuda/absmax_quantize.cuh; each test passes only because the harness catches its bug."""
+"""Bugs planted in csrc/cuda/absmax_quantize.cuh: each test passes because the harness catches its bug."""
 
 import subprocess
 import sys

@@ -29,8 +29,8 @@ class KernelCode:
         target: Such as ``"sm_90"``.
         registers: Registers of a thread.
         stack_bytes: Local memory of a thread, spills included.
-        shared_bytes: Shared memory of a block without what the system reserves; static, unless the toolchain that
-            knows the dynamic part adds it.
+        shared_bytes: Shared memory of a block without what the system reserves; static, unless the toolchain
+            that knows the dynamic part adds it.
         sass: How often each instruction occurs, by its whole name, such as ``"LDG.E.128.CONSTANT"``.
         ptx: The same for the PTX it was made from, such as ``"fma.rn.f32"``; None where it is not known.
         spill_bytes: Stores and loads of spilled registers as ptxas reports them; None where it was not asked.
@@ -86,7 +86,7 @@ def read_cubin(path: Path) -> dict[str, KernelCode]:
 
 
 def read_ptx(text: str) -> dict[str, Counter[str]]:
-    """Count the instructions of every kernel of a PTX module, by symbol; device functions are not included."""
+    """Count the instructions of every kernel of a PTX module, by symbol, without device functions."""
     parts = _ENTRY.split(text)
     names, bodies = parts[1::2], parts[2::2]
     return {

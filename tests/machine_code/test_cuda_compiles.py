@@ -100,8 +100,9 @@ __global__ void approximate(const float* x, float* y) {
 
 __global__ void local_array(const int* x, int* y) {
   int values[64];
-  for (int i = 0; i < 64; ++i) values[i] = x[i * 7] * i;
-  y[threadIdx.x] = values[x[threadIdx.x] & 63] + values[y[threadIdx.x] & 63];
+  for (int i = 0; i < 64; ++i) values[i] = 0;
+  for (int i = 0; i < 64; ++i) values[x[i] & 63] += i;
+  y[threadIdx.x] = values[x[threadIdx.x] & 63];
 }
 
 __global__ void __launch_bounds__(1024, 2) spilling(const float4* x, float4* y) {
