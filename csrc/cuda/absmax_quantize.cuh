@@ -1,7 +1,7 @@
 // Block-wise absolute maximum and int8 quantization, rounded to nearest.
 //
-// The input is a flat array cut into blocks of BLOCK elements; the last may be short. For each block, in float32
-// with every operation rounded to nearest even and none fused:
+// The input is a flat array cut into blocks of BLOCK elements; the last may be short. For each block, in
+// float32 with every operation rounded to nearest even and none fused:
 //   1. x is widened exactly; |x| < 2^-126 counts as 0.
 //   2. absmax = max |x|. If it is NaN or infinite: scale = NaN (bits 0x7fc00000), all codes 0.
 //   3. scale = absmax / 127. If scale < 2^-126 (so for a block of zeros): scale = 0, all codes 0.
@@ -9,9 +9,9 @@
 //   5. code = clamp(floor(x * inv + 0.5), -127, 127).
 // Every backend computes these bits.
 //
-//    thread   0         1         2      ...      one thread holds 16 elements, loads and stores them in 16-byte
-//    x     [ 16 el. | 16 el. | 16 el. | ... ]    pieces; BLOCK / 16 neighbouring threads hold one block and find
-//    block [<------ BLOCK / 16 threads ----->]   its maximum by shuffles and, beyond a warp, shared memory
+//    thread    0        1        2       ...
+//    x      [ 16 el. | 16 el. | 16 el. | ... ]    loaded and stored in pieces of 16 bytes
+//    block  [<------ BLOCK / 16 threads ----->]   maximum by shuffles and, beyond a warp, shared memory
 //
 // Bound by memory bandwidth: 5 bytes per float32 element.
 #pragma once
@@ -49,7 +49,8 @@ struct alignas(16) Piece {
 
 // Fills `values` with x[first] ... x[first + 15], and 0 from x[n] on.
 template <typename T, int count>
-__device__ __forceinline__ void load(float (&values)[count], const T* x, int64_t first, int64_t n, bool whole) {
+__device__ __forceinline__ void load(float (&values)[count], const T* x, int64_t first, int64_t n,
+                                     bool whole) {
   if (whole) {
     const auto* pieces = reinterpret_cast<const Piece<T>*>(x + first);
 #pragma unroll
@@ -102,13 +103,16 @@ __device__ __forceinline__ uint32_t max_over_threads(uint32_t value) {
 
 }  // namespace absmax_quantize_detail
 
-// Launched with AbsmaxQuantize::threads threads and ceil(n / AbsmaxQuantize::elements) thread blocks. `scales` has
-// ceil(n / BLOCK) elements. x and codes may have any address; multiples of 16 take the 16-byte path.
+// Launched with AbsmaxQuantize::threads threads and ceil(n / AbsmaxQuantize::elements) thread blocks.
+// `scales` has ceil(n / BLOCK) elements. x and codes may have any address; multiples of 16 take the 16-byte
+// path.
 template <typename T, int BLOCK>
 __global__ void __launch_bounds__(AbsmaxQuantize::threads)
-    absmax_quantize(const T* __restrict__ x, int8_t* __restrict__ codes, float* __restrict__ scales, int64_t n) {
+    absmax_quantize(const T* __restrict__ x, int8_t* __restrict__ codes, float* __restrict__ scales,
+                    int64_t n) {
   using namespace absmax_quantize_detail;
-  static_assert(BLOCK >= 32 && BLOCK <= 2048 && (BLOCK & (BLOCK - 1)) == 0, "BLOCK is a power of two, 32 to 2048");
+  static_assert(BLOCK >= 32 && BLOCK <= 2048 && (BLOCK & (BLOCK - 1)) == 0,
+                "BLOCK is a power of two, 32 to 2048");
   constexpr int count = AbsmaxQuantize::elements_per_thread;
   const int64_t first = (int64_t{blockIdx.x} * AbsmaxQuantize::threads + threadIdx.x) * count;
   const bool aligned = ((reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(codes)) & 15) == 0;

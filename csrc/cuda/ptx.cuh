@@ -23,24 +23,29 @@
 
 namespace kpop {
 
+// clang-format off: it takes the operands of assembly apart.
+
+using RegistersA = const uint32_t (&)[4];
+using RegistersB = const uint32_t (&)[2];
+
 // Operands of "d <- a b + d" with float accumulators: four registers of a, two of b.
 #define KPOP_MMA_OPERANDS                                                               \
   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                     \
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                  \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])
 
-__device__ __forceinline__ void mma_m16n8k16_fp16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k16_fp16(float (&d)[4], RegistersA a, RegistersB b) {
   KPOP_PTX(asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 " KPOP_MMA_OPERANDS),
            emulation::mma_fp16(d, a, b));
 }
 
-__device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], RegistersA a, RegistersB b) {
   KPOP_PTX(asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 " KPOP_MMA_OPERANDS),
            emulation::mma_bf16(d, a, b));
 }
 
 // The low 13 bits of a and b are not read: round with to_tf32 first where that matters.
-__device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], RegistersA a, RegistersB b) {
   KPOP_PTX(asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 " KPOP_MMA_OPERANDS),
            emulation::mma_tf32(d, a, b));
 }
@@ -53,8 +58,8 @@ __device__ __forceinline__ uint32_t to_tf32(float value) {
   return bits;
 }
 
-// Loads one, two or four 8 x 8 matrices of 16-bit elements from shared memory; lane 8m + r gives the address of
-// row r of matrix m (addresses of further lanes are ignored). Rows lie at multiples of 16 bytes.
+// Loads one, two or four 8 x 8 matrices of 16-bit elements from shared memory; lane 8m + r gives the address
+// of row r of matrix m (addresses of further lanes are ignored). Rows lie at multiples of 16 bytes.
 #if defined(__CUDACC__)
 #define KPOP_SHARED_ADDRESS(pointer) static_cast<uint32_t>(__cvta_generic_to_shared(pointer))
 #endif
@@ -109,10 +114,13 @@ __device__ __forceinline__ void cp_async_commit() {
   KPOP_PTX(asm volatile("cp.async.commit_group;" ::: "memory"), emulation::cp_async_commit());
 }
 
-// Waits until at most `pending` of this thread's groups are unfinished. Other threads' copies need a barrier too.
+// Waits until at most `pending` of this thread's groups are unfinished. Other threads' copies need a barrier.
 template <int pending>
 __device__ __forceinline__ void cp_async_wait() {
-  KPOP_PTX(asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"), emulation::cp_async_wait(pending));
+  KPOP_PTX(asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory"),
+           emulation::cp_async_wait(pending));
 }
+
+// clang-format on
 
 }  // namespace kpop

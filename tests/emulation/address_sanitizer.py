@@ -23,7 +23,7 @@ def environment() -> dict[str, str]:
     Raises:
         ToolMissing: There is no g++, or it comes without the sanitizer.
     """
-    # The sanitizer looks up how exceptions are thrown when it is loaded, so the library that throws comes along.
+    # When it is loaded, the sanitizer looks up how exceptions are thrown: that library comes along.
     libraries = [_library_path(name) for name in ("libasan.so", "libstdc++.so.6")]
     # The interpreter does not free everything at its end, and imported libraries do not either.
     return {**os.environ, "LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}

@@ -1,11 +1,12 @@
 """Compiles CUDA kernels for the host and runs them there, one fiber for each CUDA thread.
 
-    module = cuda_emulator.compile(CSRC / "cuda" / "absmax_quantize.cuh", ["kpop::absmax_quantize<float, 64>"])
+    source = CSRC / "cuda" / "absmax_quantize.cuh"
+    module = cuda_emulator.compile(source, ["kpop::absmax_quantize<float, 64>"])
     module["kpop::absmax_quantize<float, 64>"](x, codes, scales, n, grid=1, block=256)
 
 The source is the one nvcc compiles. What the emulation provides and what it checks is in
-``tests/emulation/cuda``; a kernel's bug raises the subclass of ``KernelError`` that names it. Argument types come
-from the compiler, which exports each instantiation's signature. A module is compiled once and kept under
+``tests/emulation/cuda``; a kernel's bug raises the subclass of ``KernelError`` that names it. Argument types
+come from the compiler, which exports each instantiation's signature. A module is compiled once and kept under
 ``.cache/emulation``.
 
 In a process that runs under AddressSanitizer (``address_sanitizer.py``) modules are compiled with it: it ends

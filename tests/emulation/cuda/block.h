@@ -145,8 +145,9 @@ inline void Block::run_ready_threads() {
     thread.fiber.resume();
     if (fault_ != Fault::none) throw KernelError(fault_, fault_message_);
     if (thread.fiber.overflowed())
-      throw KernelError(Fault::out_of_bounds, "the thread's local variables overflow its emulated stack of " +
-                                                  std::to_string(Fiber::usable_bytes) + " bytes, " + who(thread));
+      throw KernelError(Fault::out_of_bounds, "local variables overflow the emulated stack of " +
+                                                  std::to_string(Fiber::usable_bytes) + " bytes, " +
+                                                  who(thread));
   }
 }
 
@@ -190,7 +191,8 @@ inline bool Block::release_barrier() {
   int predicates = 0;
   for (int i = 0; i < size_; ++i) {
     const Thread& thread = threads_[i];
-    if (thread.state != State::at_barrier || !thread.collective.same_place(threads_[0].collective)) return false;
+    if (thread.state != State::at_barrier || !thread.collective.same_place(threads_[0].collective))
+      return false;
     predicates += thread.predicate != 0;
   }
   true_predicates_ = predicates;
@@ -204,8 +206,8 @@ inline void Block::report_stuck() const {
     const int lane = first_missing_lane(i);
     throw KernelError(Fault::missing_lanes, threads_[i].collective.text() + " is not reached by lane " +
                                                 std::to_string(lane) + " of its mask, which " +
-                                                whereabouts(first_lane(i) + lane) + "; waiting there: " +
-                                                who(threads_[i]));
+                                                whereabouts(first_lane(i) + lane) +
+                                                "; waiting there: " + who(threads_[i]));
   }
   const auto waiting = std::find_if(threads_.begin(), threads_.begin() + size_,
                                     [](const Thread& thread) { return thread.state == State::at_barrier; });
@@ -214,9 +216,9 @@ inline void Block::report_stuck() const {
          threads_[other].collective.same_place(waiting->collective))
     ++other;
   throw KernelError(Fault::divergent_barrier, waiting->collective.text() + " is not reached by all " +
-                                                  std::to_string(size_) + " threads of the block: " +
-                                                  who(threads_[other]) + " " + whereabouts(other) +
-                                                  "; waiting there: " + who(*waiting));
+                                                  std::to_string(size_) +
+                                                  " threads of the block: " + who(threads_[other]) + " " +
+                                                  whereabouts(other) + "; waiting there: " + who(*waiting));
 }
 
 inline std::string Block::who(const Thread& thread) const {

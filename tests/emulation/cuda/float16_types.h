@@ -129,9 +129,13 @@ inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 value) { return value.b
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return __nv_bfloat16::from_bits(bits); }
 
 template <typename Scalar>
-float __low2float(emulation::Pair<Scalar> pair) { return pair.x; }
+float __low2float(emulation::Pair<Scalar> pair) {
+  return pair.x;
+}
 template <typename Scalar>
-float __high2float(emulation::Pair<Scalar> pair) { return pair.y; }
+float __high2float(emulation::Pair<Scalar> pair) {
+  return pair.y;
+}
 template <typename Scalar>
 emulation::Pair<Scalar> __hadd2(emulation::Pair<Scalar> a, emulation::Pair<Scalar> b) {
   return {a.x + b.x, a.y + b.y};

@@ -47,25 +47,25 @@ Integer saturated(double value) {
 
 }  // namespace emulation
 
-#define EMULATION_ROUNDED(suffix, mode)                                                                       \
-  inline float __fadd_##suffix(float a, float b) {                                                            \
-    return emulation::rounded(mode, [](float x, float y, float) { return x + y; }, a, b);                     \
-  }                                                                                                           \
-  inline float __fsub_##suffix(float a, float b) {                                                            \
-    return emulation::rounded(mode, [](float x, float y, float) { return x - y; }, a, b);                     \
-  }                                                                                                           \
-  inline float __fmul_##suffix(float a, float b) {                                                            \
-    return emulation::rounded(mode, [](float x, float y, float) { return x * y; }, a, b);                     \
-  }                                                                                                           \
-  inline float __fdiv_##suffix(float a, float b) {                                                            \
-    return emulation::rounded(mode, [](float x, float y, float) { return x / y; }, a, b);                     \
-  }                                                                                                           \
-  inline float __fmaf_##suffix(float a, float b, float c) {                                                   \
-    return emulation::rounded(mode, [](float x, float y, float z) { return std::fma(x, y, z); }, a, b, c);    \
-  }                                                                                                           \
-  inline float __fsqrt_##suffix(float a) {                                                                    \
-    return emulation::rounded(mode, [](float x, float, float) { return std::sqrt(x); }, a);                   \
-  }                                                                                                           \
+#define EMULATION_ROUNDED(suffix, mode)                                                                    \
+  inline float __fadd_##suffix(float a, float b) {                                                         \
+    return emulation::rounded(mode, [](float x, float y, float) { return x + y; }, a, b);                  \
+  }                                                                                                        \
+  inline float __fsub_##suffix(float a, float b) {                                                         \
+    return emulation::rounded(mode, [](float x, float y, float) { return x - y; }, a, b);                  \
+  }                                                                                                        \
+  inline float __fmul_##suffix(float a, float b) {                                                         \
+    return emulation::rounded(mode, [](float x, float y, float) { return x * y; }, a, b);                  \
+  }                                                                                                        \
+  inline float __fdiv_##suffix(float a, float b) {                                                         \
+    return emulation::rounded(mode, [](float x, float y, float) { return x / y; }, a, b);                  \
+  }                                                                                                        \
+  inline float __fmaf_##suffix(float a, float b, float c) {                                                \
+    return emulation::rounded(mode, [](float x, float y, float z) { return std::fma(x, y, z); }, a, b, c); \
+  }                                                                                                        \
+  inline float __fsqrt_##suffix(float a) {                                                                 \
+    return emulation::rounded(mode, [](float x, float, float) { return std::sqrt(x); }, a);                \
+  }                                                                                                        \
   inline float __frcp_##suffix(float a) { return __fdiv_##suffix(1.0f, a); }
 
 EMULATION_ROUNDED(rz, FE_TOWARDZERO)
@@ -85,8 +85,8 @@ inline float __frsqrt_rn(float a) { return static_cast<float>(1.0 / std::sqrt(st
 inline float rsqrtf(float a) { return __frsqrt_rn(a); }
 inline float __saturatef(float a) { return a > 0.0f ? (a < 1.0f ? a : 1.0f) : 0.0f; }
 
-#define EMULATION_CONVERSION(suffix, round)                                                        \
-  inline int __float2int_##suffix(float a) { return emulation::saturated<int>(round(a)); }         \
+#define EMULATION_CONVERSION(suffix, round)                                                           \
+  inline int __float2int_##suffix(float a) { return emulation::saturated<int>(round(a)); }            \
   inline unsigned __float2uint_##suffix(float a) { return emulation::saturated<unsigned>(round(a)); } \
   inline long long __float2ll_##suffix(float a) { return emulation::saturated<long long>(round(a)); }
 
@@ -105,9 +105,7 @@ inline int __float_as_int(float a) { return static_cast<int>(emulation::float_bi
 inline float __uint_as_float(unsigned a) { return emulation::float_from_bits(a); }
 inline float __int_as_float(int a) { return emulation::float_from_bits(static_cast<unsigned>(a)); }
 
-inline unsigned __umulhi(unsigned a, unsigned b) {
-  return static_cast<unsigned>(std::uint64_t{a} * b >> 32);
-}
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
 inline int __mulhi(int a, int b) { return static_cast<int>(std::int64_t{a} * b >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);

@@ -30,14 +30,20 @@ inline std::string last_error;
 // The element type behind a pointer, by its numpy name; vectors count as their elements.
 template <typename T>
 std::string type_name() {
-  if constexpr (std::is_same_v<T, __half> || std::is_same_v<T, __half2>) return "float16";
-  else if constexpr (std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __nv_bfloat162>) return "bfloat16";
-  else if constexpr (std::is_same_v<T, bool>) return "bool";
-  else if constexpr (std::is_floating_point_v<T>) return "float" + std::to_string(8 * sizeof(T));
+  if constexpr (std::is_same_v<T, __half> || std::is_same_v<T, __half2>)
+    return "float16";
+  else if constexpr (std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __nv_bfloat162>)
+    return "bfloat16";
+  else if constexpr (std::is_same_v<T, bool>)
+    return "bool";
+  else if constexpr (std::is_floating_point_v<T>)
+    return "float" + std::to_string(8 * sizeof(T));
   else if constexpr (std::is_integral_v<T>)
     return (std::is_signed_v<T> ? "int" : "uint") + std::to_string(8 * sizeof(T));
-  else if constexpr (std::is_void_v<T>) return "void";
-  else return "struct" + std::to_string(sizeof(T));
+  else if constexpr (std::is_void_v<T>)
+    return "void";
+  else
+    return "struct" + std::to_string(sizeof(T));
 }
 
 template <typename T>
@@ -109,12 +115,12 @@ int launch(void (*kernel)(Parameters...), void* const* arguments, const LaunchSh
 EMULATION_EXPORT const char* emulation_last_error() { return emulation::last_error.c_str(); }
 
 // Exports kernel number `index` of a module; the kernel may contain commas.
-#define EMULATION_EXPORT_KERNEL(index, ...)                                                           \
-  EMULATION_EXPORT int emulation_launch_##index(void* const* arguments,                               \
-                                                const emulation::LaunchShape* shape) {                \
-    return emulation::launch(&__VA_ARGS__, arguments, *shape);                                        \
-  }                                                                                                   \
-  EMULATION_EXPORT const char* emulation_signature_##index() {                                        \
-    static const std::string names = emulation::signature(&__VA_ARGS__);                              \
-    return names.c_str();                                                                             \
+#define EMULATION_EXPORT_KERNEL(index, ...)                                            \
+  EMULATION_EXPORT int emulation_launch_##index(void* const* arguments,                \
+                                                const emulation::LaunchShape* shape) { \
+    return emulation::launch(&__VA_ARGS__, arguments, *shape);                         \
+  }                                                                                    \
+  EMULATION_EXPORT const char* emulation_signature_##index() {                         \
+    static const std::string names = emulation::signature(&__VA_ARGS__);               \
+    return names.c_str();                                                              \
   }

@@ -45,7 +45,8 @@ struct Tf32 {
 };
 
 template <typename Layout>
-void mma(const Collective& collective, float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+void mma(const Collective& collective, float (&d)[4], const std::uint32_t (&a)[4],
+         const std::uint32_t (&b)[2]) {
   exchange(collective, 0xffffffffu, Operands{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
   const int lane = block.lane();
   for (int i = 0; i < 4; ++i) {
@@ -55,7 +56,8 @@ void mma(const Collective& collective, float (&d)[4], const std::uint32_t (&a)[4
       const int half = k / (Layout::depth / 2);
       const auto of_row = block.published_by<Operands>(row % 8 * 4 + Layout::lane_in_group(k));
       const auto of_column = block.published_by<Operands>(column * 4 + Layout::lane_in_group(k));
-      d[i] = std::fma(Layout::value(of_row.a[row / 8 + 2 * half], k), Layout::value(of_column.b[half], k), d[i]);
+      d[i] =
+          std::fma(Layout::value(of_row.a[row / 8 + 2 * half], k), Layout::value(of_column.b[half], k), d[i]);
     }
   }
 }
@@ -72,7 +74,8 @@ void load_matrices(const Collective& collective, std::uint32_t (&registers)[Coun
     std::uint16_t elements[2];
     for (int i = 0; i < 2; ++i) {
       const int across = lane / 4, along = lane % 4 * 2 + i;
-      const auto* source = block.published_by<const std::uint16_t*>(8 * matrix + (Transposed ? along : across));
+      const auto* source =
+          block.published_by<const std::uint16_t*>(8 * matrix + (Transposed ? along : across));
       elements[i] = source[Transposed ? across : along];
     }
     registers[matrix] = elements[0] | std::uint32_t{elements[1]} << 16;
@@ -112,12 +115,16 @@ void ldmatrix_trans(std::uint32_t (&registers)[Count], const void* row, EMULATIO
 inline void cp_async(void* destination, const void* source, unsigned source_bytes, EMULATION_CALLER) {
   const Collective instruction{"cp.async", file, line};
   constexpr unsigned bytes = 16;
-  const auto misaligned = [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % bytes; };
+  const auto misaligned = [](const void* address) {
+    return reinterpret_cast<std::uintptr_t>(address) % bytes;
+  };
   if (misaligned(destination) || misaligned(source))
-    block.fail(Fault::misaligned_access, instruction.text() + " needs both addresses at multiples of 16 bytes");
+    block.fail(Fault::misaligned_access,
+               instruction.text() + " needs both addresses at multiples of 16 bytes");
   Thread& self = block.current();
-  self.async_copies.push_back({static_cast<unsigned char*>(destination), static_cast<const unsigned char*>(source),
-                               std::min(source_bytes, bytes), bytes, self.async_group});
+  self.async_copies.push_back({static_cast<unsigned char*>(destination),
+                               static_cast<const unsigned char*>(source), std::min(source_bytes, bytes),
+                               bytes, self.async_group});
 }
 
 inline void cp_async_commit() { ++block.current().async_group; }

@@ -27,7 +27,7 @@ __global__ void multiply(const T* a, const T* b, float* c) {
   for (int i = 0; i < 4; ++i) fragment_b[i] = b[(i < 2 ? 2 * t + i % 2 : 2 * t + i % 2 + 8) * 8 + g];
   float d[4];
   for (int i = 0; i < 4; ++i) d[i] = c[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2];
-  mma(d, reinterpret_cast<uint32_t(&)[4]>(fragment_a), reinterpret_cast<uint32_t(&)[2]>(fragment_b), T());
+  mma(d, reinterpret_cast<uint32_t (&)[4]>(fragment_a), reinterpret_cast<uint32_t (&)[2]>(fragment_b), T());
   store_accumulator(c, d);
 }
 
@@ -86,7 +86,8 @@ __global__ void copy_groups(const float4* in, float4* out, uint32_t bytes, int o
   if (pending == 0) kpop::cp_async_commit();
   kpop::cp_async_wait<pending>();
   __syncthreads();
-  for (int group = 0; group < 3; ++group) out[32 * group + threadIdx.x] = staged[32 * group + 31 - threadIdx.x];
+  for (int group = 0; group < 3; ++group)
+    out[32 * group + threadIdx.x] = staged[32 * group + 31 - threadIdx.x];
 }
 
 __global__ void mma_for_some(float* c) {
@@ -95,4 +96,6 @@ __global__ void mma_for_some(float* c) {
   c[threadIdx.x] = d[0];
 }
 
-__global__ void round_tf32(const float* in, uint32_t* out) { out[threadIdx.x] = kpop::to_tf32(in[threadIdx.x]); }
+__global__ void round_tf32(const float* in, uint32_t* out) {
+  out[threadIdx.x] = kpop::to_tf32(in[threadIdx.x]);
+}

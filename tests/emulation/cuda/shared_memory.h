@@ -77,7 +77,8 @@ class DynamicSharedMemory {
     for (std::size_t i = bytes_; i < bytes_ + guard_bytes; ++i)
       if (data_[i] != guard_byte)
         throw KernelError(Fault::out_of_bounds, "the kernel wrote behind its " + std::to_string(bytes_) +
-                                                    " bytes of dynamic shared memory, block " + text(blockIdx));
+                                                    " bytes of dynamic shared memory, block " +
+                                                    text(blockIdx));
   }
 
   static inline unsigned char* active = nullptr;

@@ -37,17 +37,17 @@ T exchange_with(T* address, Operation operation) {
 
 // The hardware has no atomics on types other than these.
 template <typename T>
-constexpr bool is_atomic_integer = std::is_same_v<T, int> || std::is_same_v<T, unsigned> ||
-                                   std::is_same_v<T, unsigned long long>;
+constexpr bool is_atomic_integer =
+    std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
 template <typename T>
 using Same = std::common_type_t<T>;  // the operand takes the type of the address
 
 }  // namespace emulation
 
-#define EMULATION_ATOMIC(name, condition, expression)                             \
-  template <typename T>                                                           \
-  T name(T* address, emulation::Same<T> value) {                                  \
-    static_assert(condition, #name " is not defined for this type");              \
+#define EMULATION_ATOMIC(name, condition, expression)                                                  \
+  template <typename T>                                                                                \
+  T name(T* address, emulation::Same<T> value) {                                                       \
+    static_assert(condition, #name " is not defined for this type");                                   \
     return emulation::exchange_with(address, [=]([[maybe_unused]] T old) -> T { return expression; }); \
   }
 

@@ -102,7 +102,8 @@ struct Thread {
 };
 
 inline std::string text(uint3 index) {
-  return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " + std::to_string(index.z) + ")";
+  return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " + std::to_string(index.z) +
+         ")";
 }
 
 }  // namespace emulation

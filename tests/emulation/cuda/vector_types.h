@@ -12,14 +12,10 @@ struct dim3 {
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-#define EMULATION_VECTOR_TYPES(T, name)                                     \
-  struct alignas(2 * sizeof(T)) name##2 {                                   \
-    T x, y;                                                                 \
-  };                                                                        \
-  struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) name##4 {         \
-    T x, y, z, w;                                                           \
-  };                                                                        \
-  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                \
+#define EMULATION_VECTOR_TYPES(T, name)                                              \
+  struct alignas(2 * sizeof(T)) name##2 { T x, y; };                                 \
+  struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) name##4 { T x, y, z, w; }; \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                         \
   inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 
 EMULATION_VECTOR_TYPES(signed char, char)

@@ -15,8 +15,8 @@ namespace emulation {
 template <typename T>
 void exchange(const Collective& collective, std::uint32_t mask, const T& value) {
   if (!(mask >> block.lane() & 1))
-    block.fail(Fault::missing_lanes, collective.text() + " is called by lane " + std::to_string(block.lane()) +
-                                         ", which its own mask leaves out");
+    block.fail(Fault::missing_lanes, collective.text() + " is called by lane " +
+                                         std::to_string(block.lane()) + ", which its own mask leaves out");
   block.wait_at_warp_collective(collective, mask, Payload::of(value));
 }
 
@@ -34,14 +34,15 @@ T shuffle(const Collective& collective, std::uint32_t mask, T value, int source)
   static_assert(sizeof(T) <= 8, "shuffles move at most 8 bytes");
   exchange(collective, mask, value);
   if (!(mask >> source & 1))
-    block.fail(Fault::missing_lanes, collective.text() + " reads lane " + std::to_string(source) +
-                                         ", which is not in its mask");
+    block.fail(Fault::missing_lanes,
+               collective.text() + " reads lane " + std::to_string(source) + ", which is not in its mask");
   return block.published_by<T>(source);
 }
 
 inline unsigned ballot(const Collective& collective, std::uint32_t mask, int predicate) {
   exchange(collective, mask, unsigned{predicate != 0});
-  return fold<unsigned>(mask, 0u, [](unsigned votes, unsigned vote, int lane) { return votes | vote << lane; });
+  return fold<unsigned>(mask, 0u,
+                        [](unsigned votes, unsigned vote, int lane) { return votes | vote << lane; });
 }
 
 template <typename T, typename Operation>
@@ -106,15 +107,16 @@ unsigned __match_any_sync(unsigned mask, T value, EMULATION_CALLER) {
   });
 }
 
-#define EMULATION_REDUCE(name, T, expression)                                          \
-  inline T name(unsigned mask, T value, EMULATION_CALLER) {                            \
+#define EMULATION_REDUCE(name, T, expression)                                                             \
+  inline T name(unsigned mask, T value, EMULATION_CALLER) {                                               \
     return emulation::reduce({#name, file, line}, mask, value, [](T a, T b) -> T { return expression; }); \
   }
 
 EMULATION_REDUCE(__reduce_add_sync, unsigned, a + b)
 EMULATION_REDUCE(__reduce_min_sync, unsigned, b < a ? b : a)
 EMULATION_REDUCE(__reduce_max_sync, unsigned, a < b ? b : a)
-EMULATION_REDUCE(__reduce_add_sync, int, static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
+EMULATION_REDUCE(__reduce_add_sync, int,
+                 static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
 EMULATION_REDUCE(__reduce_min_sync, int, b < a ? b : a)
 EMULATION_REDUCE(__reduce_max_sync, int, a < b ? b : a)
 EMULATION_REDUCE(__reduce_and_sync, unsigned, a& b)
