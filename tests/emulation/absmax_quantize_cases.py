@@ -36,8 +36,8 @@ def absmax_quantize(x: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndar
 def corner_values(size: int, seed: int = 0) -> np.ndarray:
     """Return float32 values over many magnitudes, with stretches of every corner case.
 
-    The first third holds a stretch each of subnormals, the smallest normals, values near overflow,
-    infinities, NaN and ties; the second is zero, so that from 3 * 4096 values on it covers a whole block of any size; the
+    The first third holds a stretch each of subnormals, the smallest normals, values near overflow, Inf,
+    NaN and ties. The second is zero, so that from 3 * 4096 values on it covers a whole block of any size. The
     last has no corners.
     """
     random = np.random.default_rng(seed)

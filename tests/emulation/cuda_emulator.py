@@ -99,7 +99,7 @@ class Kernel:
         parameters: Types in order, such as ``("const float32*", "int8*", "int64")``.
     """
 
-    def __init__(self, library: ctypes.CDLL, index: int, name: str):
+    def __init__(self, library: ctypes.PyDLL, index: int, name: str):
         self.name = name
         self._library = library
         self._launch = getattr(library, f"emulation_launch_{index}")
@@ -161,7 +161,7 @@ class Module:
     """The kernels of one source, by the names they were instantiated with."""
 
     def __init__(self, path: Path, instantiations: Sequence[str]):
-        library = ctypes.CDLL(str(path))
+        library = ctypes.PyDLL(str(path))  # keeps the interpreter lock: a module runs one launch at a time
         library.emulation_last_error.restype = ctypes.c_char_p
         self._kernels = {name: Kernel(library, i, name) for i, name in enumerate(instantiations)}
 

@@ -72,6 +72,8 @@ inline void check_shape(const LaunchShape& shape) {
       shape.grid[1] > 65535 || shape.grid[2] > 65535)
     throw KernelError(Fault::bad_launch, "a grid has 1 to (2147483647, 65535, 65535) blocks, not " +
                                              text({shape.grid[0], shape.grid[1], shape.grid[2]}));
+  if (std::uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2] > 0x7fffffffu)
+    throw KernelError(Fault::bad_launch, "the emulation runs at most 2147483647 blocks");
 }
 
 inline void run_grid(const LaunchShape& shape, std::function<void()> body) {
