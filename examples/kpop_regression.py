@@ -28,7 +28,7 @@ def fit() -> list[float]:
     nn.init.normal_(model.weight)
     nn.init.zeros_(model.bias)
 
-    optimizer = KPOP(model.parameters(), lr=3e-2)
+    optimizer = KPOP(model.parameters(), lr=2e-2)
     optimizer.attach(model)
     losses = []
     for _ in range(STEPS):

@@ -149,13 +149,13 @@ def comparison_table(runs: list[Run]) -> Table:
     """Return the table that compares the runs."""
     table = Table(
         title="Training, judged on held-out text",
-        caption="Model time includes the statistics that hooks gather in it.",
+        caption="AdamW's is its final loss. Model time includes the statistics that hooks gather in it.",
     )
     table.add_column("optimizer", no_wrap=True)
     for heading in (
         "final\nval loss",
         "steps to\nAdamW's",
-        "seconds to\nAdamW's",
+        "s to\nAdamW's",
         "model\nms/step",
         "optimizer\nms/step",
         "state\nkB",
@@ -165,7 +165,7 @@ def comparison_table(runs: list[Run]) -> Table:
     for row in (summarize(run, threshold) for run in runs):
         table.add_row(
             row["label"],
-            show_number(row["final_val_loss"], ".3f") if row["complete"] else f"stopped at {row['steps']}",
+            show_number(row["final_val_loss"], ".3f") if row["complete"] else "unfinished",
             show_number(row["steps_to_adamw"], "d"),
             show_number(row["seconds_to_adamw"], ".1f"),
             show_number(row["model_ms"], ".1f"),
@@ -252,17 +252,18 @@ def write_report(runs: list[Run], facts: dict, directory: Path) -> tuple[Path, P
     report = {**facts, "runs": [summarize(run, threshold) for run in runs]}
     json_path, png_path = directory / JSON_NAME, directory / PNG_NAME
     write_json(report, json_path)
-    _write_atomically(png_path, lambda temporary: loss_figure(runs).savefig(temporary, format="png", dpi=144))
+    write_atomically(png_path, lambda temporary: loss_figure(runs).savefig(temporary, format="png", dpi=144))
     return json_path, png_path
 
 
 def write_json(report: dict, path: Path) -> None:
     """Write strict JSON; a reader sees the old file or the new one, never a part."""
     text = json.dumps(report, indent=1, allow_nan=False) + "\n"
-    _write_atomically(path, lambda temporary: temporary.write_text(text))
+    write_atomically(path, lambda temporary: temporary.write_text(text))
 
 
-def _write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a scratch file beside `path`, then rename it to `path`."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as scratch:
         temporary = Path(scratch) / path.name
         write(temporary)

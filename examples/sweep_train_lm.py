@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     names = parser.parse_args(arguments).optimizers
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     sweeps = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     with Interrupt() as stop:
         for name in names:

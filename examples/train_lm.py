@@ -276,7 +276,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         command_line.error(str(error))
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     facts = describe(text, options.device, options.seed)
     console.print(f"Text: {text.name}, {len(text.data):,} bytes, SHA-256 {text.sha256}", soft_wrap=True)
     runs: list[Run] = []
@@ -288,14 +288,14 @@ def main(arguments: list[str] | None = None) -> int:
                 runs.append(start_run(name, steps=options.steps, seed=options.seed))
                 explanation = train(runs[-1], text, options.device, show, stop)
                 if explanation:
-                    console.print(explanation, markup=False, soft_wrap=True)
+                    console.print(explanation, soft_wrap=True)
         json_path, png_path = write_report(runs, facts, options.out)
     console.print(comparison_table(runs), backend_table(runs))
     if BASELINE not in names:
         console.print("AdamW was not run, so there is no loss to compare with.")
     if stop:
         console.print(
-            f"Interrupted; what was measured until then is in {json_path} and {png_path}.", soft_wrap=True
+            f"Interrupted: what was measured so far is in {json_path} and {png_path}.", soft_wrap=True
         )
         return INTERRUPTED
     console.print(f"Wrote {json_path} and {png_path}.", soft_wrap=True)

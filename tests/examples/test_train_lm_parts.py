@@ -12,7 +12,7 @@ from rich.console import Console
 import sweep_train_lm
 from language_model import LanguageModel, ModelConfig, RotaryAttention
 from progress import Interrupt, progress_display
-from report import CurvePoint, Run, loss_figure, summarize, typical_milliseconds, write_json
+from report import CurvePoint, Run, loss_figure, summarize, typical_milliseconds, write_atomically, write_json
 from text_data import Text, python_reference, training_batches, validation_windows
 from train_lm import OPTIMIZERS
 
@@ -101,13 +101,28 @@ def test_a_diverged_run_is_written_as_strict_json(tmp_path):
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
+    def write_half(path):
+        path.write_text("{")
+        raise OSError("disk full")
+
     path = tmp_path / "report.json"
     write_json({"old": 1}, path)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, write_half)
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json({"new": float("nan")}, path)
-    with pytest.raises(UnicodeEncodeError):
-        write_json({"new": "\ud800"}, path) if path.write_text("\ud800") else None
+    assert json.loads(path.read_text()) == {"old": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_picture_has_loss_against_steps_and_against_seconds():
+    run = make_run(5.0, 3.0, 2.0)
+    by_step, by_second = loss_figure([run]).axes
+    assert (by_step.get_xlabel(), by_second.get_xlabel()) == ("step", "seconds of training")
+    (steps,), (seconds,) = by_step.lines, by_second.lines
+    assert steps.get_xydata().tolist() == [[0, 5], [1, 3], [2, 2]]
+    assert seconds.get_xydata().tolist() == [[0, 5], [0.75, 3], [1.5, 2]]
+    assert [text.get_text() for text in by_second.get_legend().get_texts()] == ["KPOP"]
 
 
 def test_a_terminal_gets_a_bar_with_loss_and_time_left():
