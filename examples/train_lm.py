@@ -78,7 +78,7 @@ class Recipe:
 
 OPTIMIZERS: dict[str, Recipe] = {
     "adamw": Recipe("AdamW", 3e-3, (1e-3, 3e-3, 1e-2), adamw),
-    "kpop": Recipe("KPOP", 1e-2, (3e-3, 1e-2, 3e-2), kpop),
+    "kpop": Recipe("KPOP", 3e-3, (1e-3, 3e-3, 1e-2, 3e-2), kpop),
     "kpop_seed": Recipe("KPOP (seed)", 3e-3, (1e-3, 3e-3, 1e-2), partial(kpop, mode="seed")),
 }
 

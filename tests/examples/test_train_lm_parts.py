@@ -168,4 +168,4 @@ def test_sweep_replaces_one_optimizer_and_keeps_the_others(tmp_path, monkeypatch
     assert sweeps["kpop"]["command"] == "python examples/sweep_train_lm.py kpop"
     assert sweeps["kpop"]["text_sha256"] == python_reference().sha256
     losses = [result["final_val_loss"] for result in sweeps["kpop"]["results"]]
-    assert len(set(losses)) == len(losses) == 3
+    assert len(set(losses)) == len(losses) == len(OPTIMIZERS["kpop"].grid)
