@@ -1,4 +1,4 @@
-"""Triton kernels for CUDA and ROCm devices. Triton is imported when a kernel is first launched, not before."""
+"""Triton kernels for CUDA and ROCm devices; triton is imported when a kernel is first launched."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -26,8 +26,8 @@ def absmax_quantize(
 
         scale = max|x| / 127        inv = 1 / scale        code = clamp(floor(x·inv + 1/2), -127, 127)
 
-    in float32, each operation rounded to nearest even and none contracted. |x| < 2⁻¹²⁶ counts as 0. A scale below
-    2⁻¹²⁶ is 0, and a block with NaN or Inf has scale NaN; both have codes 0.
+    in float32, each operation rounded to nearest even and none contracted. |x| < 2⁻¹²⁶ counts as 0. A scale
+    below 2⁻¹²⁶ is 0, and a block with NaN or Inf has scale NaN; both have codes 0.
 
     Args:
         x: float32, bfloat16 or float16; any strides.
@@ -52,14 +52,12 @@ def absmax_quantize(
     )
 
 
-#        0         1         2      ...  BLOCK_SIZE        A program is BLOCKS blocks of BLOCK_SIZE neighbours.
-#   0  [ x x x x | x x x x | ...             ] -> max      A thread holds pieces of 16 bytes of a block's row, the
-#   1  [ x x x x | x x x x | ...             ] -> max      maximum goes through the row's threads by shuffles.
-#  ...                                                     Bound by memory bandwidth: 5 bytes a float32 element.
+#        0    1    ...     BLOCK_SIZE      A program is BLOCKS blocks of BLOCK_SIZE neighbours. A thread holds
+#   0  [ x x | x x | ...       ] -> max    pieces of 16 bytes of a block's row; the maximum goes through the
+#   1  [ x x | x x | ...       ] -> max    row's threads by shuffles.
+#  ...                                     Bound by memory bandwidth: 5 bytes a float32 element.
 @triton.jit
-def absmax_quantize_kernel(
-    x_ptr, codes_ptr, scales_ptr, n, BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr
-):
+def absmax_quantize_kernel(x_ptr, codes_ptr, scales_ptr, n, BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
     """Quantize BLOCKS blocks."""
     # 64-bit start, 32-bit offsets from there: arrays may have more than 2³¹ elements, a program has few.
     first = tl.program_id(0).to(tl.int64) * (BLOCKS * BLOCK_SIZE)

@@ -51,7 +51,8 @@ def launch(
 ) -> None:
     """Launch a kernel on the device and the current stream of its tensors; an empty grid launches nothing.
 
-    Multiplications and additions are not contracted: bits are promised. A kernel says ``tl.fma`` where it wants one.
+    Multiplications and additions are not contracted: bits are promised. A kernel that wants a fused one says
+    ``tl.fma``.
     """
     if 0 in grid:
         return

@@ -1,7 +1,7 @@
 """The doors between memory and arithmetic: kernels load and store through them alone.
 
-Arithmetic is in float32. The conversion to bfloat16 is spelled out in integers, so that its bits do not depend on
-the hardware, the compiler or the interpreter.
+Arithmetic is in float32. The conversion to bfloat16 is spelled out in integers, so that its bits depend on no
+hardware, compiler or interpreter.
 """
 
 import triton
@@ -28,7 +28,7 @@ def load_operand(ptr, mask=None):
 
 @triton.jit
 def store_rounded(ptr, values, mask=None):
-    """Store float32 values, rounded to nearest even; integers are expected where the memory holds integers."""
+    """Store float32 values, rounded to nearest even; in memory of integers they must be integers."""
     tl.store(ptr, rounded(values, ptr.dtype.element_ty), mask=mask)
 
 
