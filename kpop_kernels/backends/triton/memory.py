@@ -9,21 +9,19 @@ import triton.language as tl
 
 
 @triton.jit
-def load_as_float32(ptr, mask=None):
-    """Load values of any dtype, exactly; masked elements are 0."""
+def load_operand(ptr, mask=None):
+    """Load values for ``tl.dot`` in the dtype they are stored in; masked elements are 0."""
     if mask is None:
         values = tl.load(ptr)
     else:
         values = tl.load(ptr, mask=mask, other=0)
-    return values.to(tl.float32)
+    return values
 
 
 @triton.jit
-def load_operand(ptr, mask=None):
-    """Load values for ``tl.dot`` in the dtype they are stored in; masked elements are 0."""
-    if mask is None:
-        return tl.load(ptr)
-    return tl.load(ptr, mask=mask, other=0)
+def load_as_float32(ptr, mask=None):
+    """Load values of any dtype, exactly; masked elements are 0."""
+    return load_operand(ptr, mask).to(tl.float32)
 
 
 @triton.jit

@@ -4,13 +4,13 @@
         absmax_quantize(x, block_size=256, out=(codes, scales))
     assert launches == ["absmax_quantize_kernel"]
 
-The interpreter is put behind the launch seam, and Triton is patched inside the ``with`` statement only: the same
-process can compile the same kernels before and after.
+The interpreter is put behind the launch seam, and Triton is patched inside the ``with`` statement only: the
+same process can compile the same kernels before and after.
 
 The interpreter holds bfloat16 as the integers of its bits. It computes with those integers, and it truncates
-where hardware rounds; both raise `SilentlyWrong` here. It widens subnormal bfloat16 wrongly; here that is exact.
-A ``tl.dot`` of bfloat16 is widened first, which changes nothing: hardware accumulates it in float32. An access
-outside the tensors of the launch raises `OutOfBounds` before it happens.
+where hardware rounds; both raise `SilentlyWrong` here. It widens subnormal bfloat16 wrongly; here that is
+exact. A ``tl.dot`` of bfloat16 is widened first, which changes nothing: hardware accumulates in float32. An
+access outside the tensors of the launch raises `OutOfBounds` before it happens.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """Rules that a kernel's source must keep, found by reading its syntax tree.
 
-They guard what Triton's interpreter does not show (see ``interpreter.py``), and what compiles to something else
-than it reads as.
+They guard what Triton's interpreter does not show (see ``interpreter.py``), and what compiles to something
+else than it reads as.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Conversions at the doors, for every bfloat16 and around every rounding boundary; the interpreter's guards."""
+"""Conversions at the doors, around every rounding boundary of bfloat16; the interpreter's guards."""
 
 import pytest
 import torch
