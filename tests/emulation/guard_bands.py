@@ -4,9 +4,8 @@ The bands are filled with ones, which is NaN in every floating-point format and 
 from them poisons the result, and a value written to them is seen by ``check``.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
+import numpy.typing as npt
 
 POISON_BYTE = 0xFF
 BAND_BYTES = 4096
@@ -17,30 +16,30 @@ class GuardBandError(AssertionError):
     """A guard band was written to."""
 
 
-@dataclass
 class GuardBands:
     """Allocates arrays between guard bands and checks the bands afterwards.
 
-    Attributes:
-        offset_bytes: Distance of every array's start from a multiple of 128 bytes; 0 gives aligned arrays.
+    Arrays start ``offset_bytes`` behind a multiple of 128 bytes, so that 0 gives aligned ones.
     """
 
-    offset_bytes: int = 0
-    _guarded: list[tuple[str, np.ndarray, slice]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._guarded: list[tuple[str, np.ndarray, slice]] = []
 
-    def place(self, name: str, values: np.ndarray) -> np.ndarray:
+    def place(self, name: str, values: np.ndarray, offset_bytes: int = 0) -> np.ndarray:
         """Return a copy of ``values`` between guard bands."""
-        array = self.poisoned(name, values.shape, values.dtype)
+        array = self.poisoned(name, values.shape, values.dtype, offset_bytes)
         array[...] = values
         return array
 
-    def poisoned(self, name: str, shape: int | tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
+    def poisoned(
+        self, name: str, shape: int | tuple[int, ...], dtype: npt.DTypeLike, offset_bytes: int = 0
+    ) -> np.ndarray:
         """Return an array of poison between guard bands, for an output."""
         shape = (shape,) if isinstance(shape, int) else shape
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
-        buffer = np.full(size + 2 * BAND_BYTES + ALIGNMENT + self.offset_bytes, POISON_BYTE, np.uint8)
-        start = -(buffer.ctypes.data + BAND_BYTES) % ALIGNMENT + BAND_BYTES + self.offset_bytes
+        buffer = np.full(size + 2 * BAND_BYTES + ALIGNMENT + offset_bytes, POISON_BYTE, np.uint8)
+        start = -(buffer.ctypes.data + BAND_BYTES) % ALIGNMENT + BAND_BYTES + offset_bytes
         self._guarded.append((name, buffer, slice(start, start + size)))
         return np.ndarray(shape, dtype, buffer=buffer.data, offset=start)
 

@@ -8,11 +8,12 @@ from tests.machine_code.sass import KernelCode
 
 FILE = Path(__file__).parent / "report.md"
 
-_COLUMNS = {
-    "loads of 16 bytes": ("LDG*.128", "*_load_dwordx4"),
-    "stores of 16 bytes": ("STG*.128", "*_store_dwordx4"),
-    "tensor core": ("HGMMA*", "HMMA*", "UTCHMMA*", "v_mfma*"),
-    "asynchronous copies": ("LDGSTS*", "UTMALDG*"),
+# Columns that count instructions, by the names that those have on one target or another.
+_COUNTED = {
+    "16-byte loads": ("LDG.128", "global_load_dwordx4", "buffer_load_dwordx4"),
+    "16-byte stores": ("STG.128", "global_store_dwordx4", "buffer_store_dwordx4"),
+    "tensor core": ("HMMA", "HGMMA", "UTCHMMA"),
+    "asynchronous copies": ("LDGSTS", "UTMALDG"),
 }
 
 
@@ -28,12 +29,18 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """Return the row as text, one string a column."""
         code = self.code
-        numbers = [code.registers, code.spills, code.shared, code.instructions.total()]
-        numbers += [code.count(*patterns) for patterns in _COLUMNS.values()]
+        instructions = code.sass.total() - code.count("NOP")
+        numbers = [
+            code.registers,
+            code.stack_bytes + (code.spill_bytes or 0),
+            code.shared_bytes,
+            instructions,
+        ]
+        numbers += [sum(map(code.count, names)) for names in _COUNTED.values()]
         return (self.kernel, self.variant, self.target, *map(str, numbers))
 
 
-HEADER = ("kernel", "variant", "target", "registers", "spills", "shared", "instructions", *_COLUMNS)
+HEADER = ("kernel", "variant", "target", "registers", "spills", "shared", "instructions", *_COUNTED)
 
 
 def table(rows: Iterable[Row]) -> str:

@@ -11,6 +11,7 @@ from kpop_kernels.tuning import BlockwiseConfig
 from tests.emulation.tools import require_tool
 from tests.emulation.triton.source_rules import kernel_files
 from tests.machine_code import report
+from tests.machine_code.expectations import TRITON_DOT, violations
 
 HAS_TRITON = find_spec("triton") is not None
 if HAS_TRITON:
@@ -33,7 +34,7 @@ def _triton(request):
 def test_code_is_as_expected(case, target, report_row):
     code = compile_case(case, target)
     report_row(report.Row(case.kernel, case.variant, target, code))
-    assert case.expect[target].violations(code) == []
+    assert violations(code, case.expect[target]) == []
 
 
 def test_every_kernel_file_has_cases():
@@ -50,20 +51,20 @@ def test_report_is_current():
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
 def test_contraction_is_found(target):
-    broken = violations(absmax_quantize.CASES[0], target, enable_fp_fusion=True)
-    assert any("fma" in violation for violation in broken)
+    violated = found(absmax_quantize.CASES[0], target, enable_fp_fusion=True)
+    assert any("fused" in violation or "fma" in violation for violation in violated)
 
 
 def test_spill_is_found():
-    broken = violations(absmax_quantize.CASES[0], "sm_90", num_warps=1, maxnreg=24)
-    assert any("spills is" in violation for violation in broken)
-    assert any("LDL*|STL*" in violation for violation in broken)
+    violated = found(absmax_quantize.CASES[0], "sm_90", num_warps=1, maxnreg=24)
+    assert any("bytes in local memory" in violation for violation in violated)
+    assert any("accesses local memory" in violation for violation in violated)
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_narrow_accesses_are_found(target):
-    broken = violations(absmax_quantize.CASES[0], target, launch=partial(absmax_quantize.launch, 4095))
-    assert any("load" in violation or "LDG" in violation for violation in broken)
+    violated = found(absmax_quantize.CASES[0], target, launch=partial(absmax_quantize.launch, 4095))
+    assert any("load" in violation for violation in violated)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
@@ -73,21 +74,18 @@ def test_approximate_division_is_found(target, tmp_path):
     divided = "absmax.to(tl.float32, bitcast=True)"
     broken = mutant(product, tmp_path, {f"tl.div_rn({divided}, 127.0)": f"{divided} / 127.0"})
     launch = partial(absmax_quantize.launch, 4096, host_launcher=broken.absmax_quantize)
-    found = violations(absmax_quantize.CASES[0], target, launch=launch)
-    assert any("div.rn.f32" in violation for violation in found)
+    violated = found(absmax_quantize.CASES[0], target, launch=launch)
+    assert any("of div." in violation for violation in violated)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(
-    ("target", "instruction"),
-    [("sm_80", "HMMA*"), ("sm_90", "HGMMA*"), ("sm_100", "UTCHMMA*"), ("gfx942", "v_mfma*")],
-)
+@pytest.mark.parametrize(("target", "instruction"), [*TRITON_DOT.items(), ("gfx942", "v_mfma")])
 def test_operands_reach_the_tensor_cores(target, instruction, dtype):
     a, b, c = torch.empty(64, 64, dtype=dtype), torch.empty(64, 64, dtype=dtype), torch.empty(64, 64)
     codes = compile_launches(
         lambda: launch(door_kernels.product_kernel, (1,), (a, b, c), DOORS, N=64), target
     )
-    assert codes["product_kernel"].count(instruction) > 0
+    assert any(name.startswith(instruction) for name in codes["product_kernel"].sass)
 
 
 def test_rounding_keeps_accesses_wide():
@@ -97,15 +95,10 @@ def test_rounding_keeps_accesses_wide():
         lambda: launch(door_kernels.copy_kernel, (2,), arguments, DOORS, BLOCK=DOORS.elements), "sm_90"
     )
     code = codes["copy_kernel"]
-    assert (code.count("LDG*.128"), code.count("LDG*"), code.count("STG*.128"), code.count("STG*")) == (
-        4,
-        4,
-        2,
-        2,
-    )
+    assert [code.count(name) for name in ("LDG.128", "LDG", "STG.128", "STG")] == [4, 4, 2, 2]
 
 
-def violations(case, target, *, launch=None, **options):
+def found(case, target, *, launch=None, **options):
     """Return what a case's expectations say when it is launched or compiled otherwise."""
     code = compile_launches(launch or case.launch, target, **options)[case.kernel]
-    return case.expect[target].violations(code)
+    return violations(code, case.expect[target])

@@ -6,13 +6,12 @@ specialization, so that the code that is read is the code that would run.
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
@@ -27,7 +26,6 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +79,7 @@ def compile_launches(launch: Callable[[], None], target: str, **options: Any) ->
         compiled = kernel.warmup(
             *launch.arguments, grid=launch.grid, **launch.constants, **{**launch.options, **options}
         )
-        codes[kernel.__name__] = _read(kernel.__name__, compiled)
+        codes[kernel.__name__] = _read(compiled, kernel.__name__, target)
 
     with patch.object(driver, "_active", _Device(target)), run_by(run):
         launch()
@@ -94,12 +92,14 @@ def compile_case(case: Case, target: str) -> KernelCode:
     return compile_launches(case.launch, target)[case.kernel]
 
 
-def _read(kernel: str, compiled: Any) -> KernelCode:
-    shared = compiled.metadata.shared
+def _read(compiled: Any, name: str, target: str) -> KernelCode:
     if "amdgcn" in compiled.asm:
-        return read_amdgcn(compiled.asm["amdgcn"], compiled.asm["llir"], shared)
-    with tempfile.TemporaryDirectory() as folder:
-        cubin = Path(folder) / "kernel.cubin"
-        cubin.write_bytes(compiled.asm["cubin"])
-        code = read_cubin(cubin, TOOLS)[kernel]
-    return KernelCode(code.registers, code.spills, shared, code.instructions, read_ptx(compiled.asm["ptx"]))
+        code = read_amdgcn(compiled.asm["amdgcn"], name, target)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            cubin = Path(folder) / "kernel.cubin"
+            cubin.write_bytes(compiled.asm["cubin"])
+            code = read_cubin(cubin)[name]
+        # Triton compiles for sm_90a, say, where the target is sm_90.
+        code = replace(code, target=target, ptx=read_ptx(compiled.asm["ptx"])[name])
+    return replace(code, shared_bytes=compiled.metadata.shared)
