@@ -15,10 +15,10 @@ from torch import Tensor
 
 from .._schema import OPERATORS, Operator
 
-ORDER: dict[str, tuple[str, ...]] = {"cpu": ("cpu", "composite")}
+ORDER: dict[str, tuple[str, ...]] = {"cpu": ("cpu", "composite"), "cuda": ("triton", "composite")}
 """Backends of a device type, best first; devices not listed are served by composite."""
 
-NAMES = ("composite", "cpu")
+NAMES = ("composite", "cpu", "triton")
 
 _observers: list[Counter[tuple[str, str]]] = []
 

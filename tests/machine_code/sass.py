@@ -15,6 +15,7 @@ RESERVED_SHARED_BYTES = 1024
 
 _RESOURCES = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 _SECTION = re.compile(r"^\s+\.section\s+(\S+?),", re.MULTILINE)
+_TARGET = re.compile(r"\.target\s+sm_(\w+)|EF_CUDA_SM(\d+)")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
 _ENTRY = re.compile(r"\.entry (\w+)\s*\(")
 _PTX_INSTRUCTION = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z]\w*(?:[.:]+\w+)*)(?=[\s;])", re.MULTILINE)
@@ -29,8 +30,8 @@ class KernelCode:
         target: Such as ``"sm_90"``.
         registers: Registers of a thread.
         stack_bytes: Local memory of a thread, spills included.
-        shared_bytes: Shared memory of a block without what the system reserves; static, unless the toolchain
-            that knows the dynamic part adds it.
+        shared_bytes: Shared memory of a block without what the system reserves; static, unless the toolchain that
+            knows the dynamic part adds it.
         sass: How often each instruction occurs, by its whole name, such as ``"LDG.E.128.CONSTANT"``.
         ptx: The same for the PTX it was made from, such as ``"fma.rn.f32"``; None where it is not known.
         spill_bytes: Stores and loads of spilled registers as ptxas reports them; None where it was not asked.
@@ -69,7 +70,8 @@ def read_cubin(path: Path) -> dict[str, KernelCode]:
     """
     resources = _output(find_reader("cuobjdump"), "-res-usage", str(path))
     disassembly = _output(find_reader("nvdisasm"), str(path))
-    target = re.search(r"\.target\s+(sm_\w+)", disassembly).group(1)
+    # The first is how nvdisasm names the target from sm_90 on, the second how it does before.
+    target = "sm_" + next(filter(None, _TARGET.search(disassembly).groups()))
     instructions = _instructions_by_kernel(disassembly)
     return {
         name: KernelCode(
@@ -86,7 +88,7 @@ def read_cubin(path: Path) -> dict[str, KernelCode]:
 
 
 def read_ptx(text: str) -> dict[str, Counter[str]]:
-    """Count the instructions of every kernel of a PTX module, by symbol, without device functions."""
+    """Count the instructions of every kernel of a PTX module, by symbol; device functions are not included."""
     parts = _ENTRY.split(text)
     names, bodies = parts[1::2], parts[2::2]
     return {
