@@ -6,9 +6,10 @@ The target is exactly linear, so the loss must vanish; the program fails when it
 import sys
 
 import torch
-from kpop_kernels.optim import KPOP
 from torch import nn
 from torch.nn import functional as F
+
+from kpop_kernels.optim import KPOP
 
 BATCH, INPUTS, OUTPUTS = 32, 10, 5
 STEPS = 500
