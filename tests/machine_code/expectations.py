@@ -25,8 +25,8 @@ class Expect:
         no_spills: No registers spilled, and no local memory at all.
         vector_loads: Global memory is read 16 bytes at a time somewhere.
         vector_stores: Global memory is written 16 bytes at a time somewhere.
-        no_fma: Products and sums are separate in the PTX, and rounded so that ptxas must not fuse them. (The machine
-            code of a correctly rounded division has fused instructions of its own.)
+        no_fma: Products and sums are separate in the PTX, and rounded so that ptxas must not fuse them. (The
+            machine code of a correctly rounded division has fused instructions of its own.)
         no_approximate_division: No approximate division, reciprocal or square root in the PTX.
         tensor_cores: By target, the instruction that must occur; empty for kernels without products.
         counts: Exact numbers of SASS instructions, such as ``{"LDG.128": 4}``.
