@@ -89,7 +89,7 @@ class NinjaBuild:
 
 
 class BuildNative(build_ext):
-    """Compiles every source for every instruction set, CUDA sources if there is nvcc, and links one module."""
+    """Compiles every source for every instruction set, CUDA ones if there is nvcc, and links one module."""
 
     def build_extension(self, ext: Extension) -> None:
         """Build the extension's objects with ninja, then let setuptools link them."""

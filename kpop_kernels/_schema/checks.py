@@ -1,4 +1,4 @@
-"""The vocabulary of argument checks: each raises one sentence that says what was wrong and what is allowed."""
+"""The vocabulary of argument checks: each raises one sentence that says what was wrong and what is right."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,7 +18,9 @@ def require_floating(op: str, **tensors: Tensor | None) -> None:
     """Require real floating-point dtypes."""
     for name, tensor in tensors.items():
         if tensor is not None and tensor.dtype not in FLOATING:
-            raise TypeError(f"{op}: {name} is {tensor.dtype}, it must be float32, bfloat16, float16 or float64")
+            raise TypeError(
+                f"{op}: {name} is {tensor.dtype}, it must be float32, bfloat16, float16 or float64"
+            )
 
 
 def require_dtype(op: str, dtype: torch.dtype, why: str, **tensors: Tensor | None) -> None:
@@ -54,7 +56,9 @@ def require_scalar(op: str, **tensors: Tensor | None) -> None:
     """Require 0-d tensors."""
     for name, tensor in tensors.items():
         if tensor is not None and tensor.ndim != 0:
-            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be a number or a 0-d tensor")
+            raise ValueError(
+                f"{op}: {name} has shape {tuple(tensor.shape)}, it must be a number or a 0-d tensor"
+            )
 
 
 def require_fraction(op: str, **values: float) -> None:
@@ -95,7 +99,9 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Sequence[str
     for name in written:
         tensor = tensors[name]
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(f"{op}: {name} is expanded, several of its elements share memory; clone it first")
+            raise ValueError(
+                f"{op}: {name} is expanded, several of its elements share memory; clone it first"
+            )
         for other, partner in tensors.items():
             if other != name and _overlap(tensor, partner):
                 raise ValueError(f"{op}: {name} is written and shares memory with {other}; clone one of them")
@@ -112,4 +118,3 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
     dense = a.is_contiguous() and b.is_contiguous()
     end_a, end_b = (t.data_ptr() + t.numel() * t.element_size() for t in (a, b))
     return dense and a.data_ptr() < end_b and b.data_ptr() < end_a
-

@@ -16,7 +16,9 @@ def _require_factor(op: str, name: str, Q: Tensor | None, size: int, G: Tensor) 
         raise ValueError(f"{op}: {name} has shape {tuple(Q.shape)}, it must be {wanted}")
 
 
-def _check_factors(op: str, G: Tensor, names: tuple[str, str], left: Tensor | None, right: Tensor | None) -> None:
+def _check_factors(
+    op: str, G: Tensor, names: tuple[str, str], left: Tensor | None, right: Tensor | None
+) -> None:
     require.require_matrix(op, G=G)
     factors = dict(zip(names, (left, right), strict=True))
     require.require_floating(op, **factors)
@@ -61,7 +63,9 @@ def _check_kron_adam_(
     op = "kron_adam_"
     require.require_floating(op, param=param, grad=grad)
     require.require_shape(op, param.shape, "like param", grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
-    require.require_device(op, param.device, grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, lr=lr, step=step)
+    require.require_device(
+        op, param.device, grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, lr=lr, step=step
+    )
     require.require_device(op, param.device, found_inf=found_inf)
     moments = require.compute_dtype(param)
     require.require_dtype(op, moments, "for this param", exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
@@ -98,8 +102,8 @@ kron_rotate = declare(
 kron_adam_ = declare(
     Operator(
         "kron_adam_",
-        "Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor? Q_L, Tensor? Q_R, *, "
-        "Tensor lr, float beta1, float beta2, float eps, float weight_decay, Tensor step, "
+        "Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor? Q_L, Tensor? Q_R, "
+        "*, Tensor lr, float beta1, float beta2, float eps, float weight_decay, Tensor step, "
         "bool maximize=False, Tensor? found_inf=None",
         _check_kron_adam_,
     )

@@ -115,7 +115,9 @@ class Operator:
     def _allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
         assert self.results is not None
         device = next(value.device for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        return tuple(torch.empty(r.shape, dtype=r.dtype, device=device) for r in self.results(*args, **kwargs))
+        return tuple(
+            torch.empty(r.shape, dtype=r.dtype, device=device) for r in self.results(*args, **kwargs)
+        )
 
     def _validate(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Tensor, ...] = ()) -> None:
         """Refuse arguments that do not fit, want a gradient, or share memory that is written."""

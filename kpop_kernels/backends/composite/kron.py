@@ -8,7 +8,9 @@ from torch import Tensor
 from ..._schema import compute_dtype
 
 
-def kron_rotate(G: Tensor, Q_L: Tensor | None, Q_R: Tensor | None, *, inverse: bool = False, out: Tensor) -> None:
+def kron_rotate(
+    G: Tensor, Q_L: Tensor | None, Q_R: Tensor | None, *, inverse: bool = False, out: Tensor
+) -> None:
     """Write Q_Lᵀ G Q_R, or Q_L G Q_Rᵀ, to out."""
     out.copy_(_rotate(G.to(compute_dtype(G)), Q_L, Q_R, inverse=inverse))
 
