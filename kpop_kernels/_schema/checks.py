@@ -61,6 +61,14 @@ def require_scalar(op: str, **tensors: Tensor | None) -> None:
             )
 
 
+def require_count(op: str, **tensors: Tensor) -> None:
+    """Require 0-d tensors of at least 1, where a value can be read without waiting for a device."""
+    for name, tensor in tensors.items():
+        readable = tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
+        if readable and not tensor.item() >= 1:
+            raise ValueError(f"{op}: {name} is {tensor.item():g}, it must be at least 1")
+
+
 def require_fraction(op: str, **values: float) -> None:
     """Require 0 <= value < 1."""
     for name, value in values.items():

@@ -72,6 +72,7 @@ def _check_kron_adam_(
     require.require_dtype(op, moments, "like the moments", Q_L=Q_L, Q_R=Q_R)
     _check_factors(op, param, ("Q_L", "Q_R"), Q_L, Q_R)
     require.require_scalar(op, lr=lr, step=step, found_inf=found_inf)
+    require.require_count(op, step=step)
     require.require_fraction(op, beta1=beta1, beta2=beta2)
     require.require_not_negative(op, eps=eps, weight_decay=weight_decay)
 

@@ -82,7 +82,7 @@ def kron_adam_(
         beta2: Decay of the second moment, 0 ≤ β₂ < 1.
         eps: Added to the denominator.
         weight_decay: Decoupled decay.
-        step: Number t of this step, counted from 1; a number or a 0-d tensor.
+        step: Number t of this step, counted from 1; a number or a 0-d tensor (not checked off the CPU).
         maximize: Ascend instead.
         found_inf: 0-d tensor; when it is not zero, nothing is changed (decided on the device).
 
@@ -96,7 +96,7 @@ def kron_adam_(
         one matrix of a batch poisons that matrix only.
 
     Source:
-        KPOP (seeds/kpop_article.txt); Vyas et al., SOAP (2024). Reference: python_ref/kron.py.
+        The KPOP article; Vyas et al., SOAP (2024). Reference: python_ref/kron.py.
     """
     torch.ops.kpop.kron_adam_(
         param,
@@ -144,12 +144,18 @@ def rebase_moments_(
         TypeError: A tensor is not floating point.
 
     Source:
-        Clean (seeds/clean_paper.txt), eq. 15. Reference: python_ref/kron.py.
+        The Clean paper, eq. 15. Reference: python_ref/kron.py.
     """
     torch.ops.kpop.rebase_moments_(exp_avg, exp_avg_sq, P_L, P_R)
     return exp_avg, exp_avg_sq
 
 
 def _scalar(value: float | Tensor) -> Tensor:
-    """Return a number as a 0-d tensor, which a compiled graph does not specialize on."""
-    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+    """Return a number as a 0-d tensor.
+
+    A sum, since torch.compile keeps a changing number that is added to a tensor as an input of its graph, where
+    it would compile torch.tensor(number) anew for each value.
+    """
+    if isinstance(value, Tensor):
+        return value
+    return torch.zeros((), dtype=torch.float64, device="cpu") + value
