@@ -25,3 +25,26 @@ def covariance(generator: torch.Generator, *shape: int, dtype: torch.dtype = tor
     A = normal(generator, *shape)
     product = (A @ A.mT / max(1, shape[-1])).to(dtype)
     return product.tril() + product.tril(-1).mT
+
+
+def factors(
+    generator: torch.Generator,
+    batch: tuple[int, ...],
+    sizes: tuple[int, int],
+    kinds: tuple[str, str],
+    dtype: torch.dtype = torch.float64,
+) -> list[Tensor | None]:
+    """Return orthogonal factors for the left and right side.
+
+    Args:
+        generator: Source of random numbers.
+        batch: Batch dimensions of the matrix they belong to.
+        sizes: Its rows and columns.
+        kinds: For each side "none", "shared" by the whole batch, or "each" matrix its own.
+        dtype: Element type.
+    """
+    shapes = {"shared": (), "each": batch}
+    return [
+        None if kind == "none" else orthogonal(generator, *shapes[kind], n, n, dtype=dtype)
+        for n, kind in zip(sizes, kinds, strict=True)
+    ]

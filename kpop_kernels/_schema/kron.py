@@ -10,9 +10,12 @@ def _require_factor(op: str, name: str, Q: Tensor | None, size: int, G: Tensor) 
     """Require a square factor for one side of G, either shared by the batch or one for each matrix."""
     if Q is None:
         return
-    allowed = {(size, size), (*G.shape[:-2], size, size)}
+    allowed = [(size, size)]
+    if G.ndim > 2:
+        allowed.append((*G.shape[:-2], size, size))
+    # Tuples are compared, not hashed: the sizes are symbols where a graph is compiled for any shape.
     if tuple(Q.shape) not in allowed:
-        wanted = " or ".join(str(shape) for shape in sorted(allowed, key=len))
+        wanted = " or ".join(map(str, allowed))
         raise ValueError(f"{op}: {name} has shape {tuple(Q.shape)}, it must be {wanted}")
 
 

@@ -31,7 +31,7 @@ GRID = [
     pytest.param((), 64, 64, "right", id="whole tiles"),
     pytest.param((), 65, 63, "right", id="one above and below a tile"),
     pytest.param((), 257, 257, "left", id="prime, several tiles"),
-    pytest.param((), 96, 1024, "left", id="the documented accuracy"),
+    pytest.param((), 96, 4096, "left", id="long sums"),
     pytest.param((), 1, 257, "left", id="a dot product"),
     pytest.param((), 65, 1, "left", id="rank one"),
     pytest.param((3,), 65, 33, "right", id="batch"),
@@ -53,8 +53,8 @@ def arguments(generator, batch, n, k, side, dtype=torch.float32):
 def bound(dtype):
     """The accuracy that the docstring states, and the rounding of S to a narrow dtype."""
     if dtype == torch.float64:
-        return 5e-7 * 2.0**-29
-    return 5e-7 + (unit_roundoff(dtype) if dtype != torch.float32 else 0)
+        return 3e-7 * 2.0**-29
+    return 3e-7 + (unit_roundoff(dtype) if dtype != torch.float32 else 0)
 
 
 def check(variant, tensors, side):
