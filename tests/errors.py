@@ -10,7 +10,7 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 
 def relative_error(result: Tensor, oracle: Tensor) -> float:
-    """Return ‖result - oracle‖_F / ‖oracle‖_F in float64; absolute where the oracle is zero, 0 where empty."""
+    """Return ‖result - oracle‖_F / ‖oracle‖_F in float64; absolute for a zero oracle."""
     assert result.shape == oracle.shape, f"shape {tuple(result.shape)}, not {tuple(oracle.shape)}"
     distance = torch.linalg.vector_norm(result.to(torch.float64) - oracle)
     size = torch.linalg.vector_norm(oracle)
@@ -27,7 +27,13 @@ def largest_error(result: Tensor, oracle: Tensor) -> float:
 
 
 def assert_accurate(
-    result: Tensor, composite: Tensor, oracle: Tensor, *, bound: float, name: str = "result", error=relative_error
+    result: Tensor,
+    composite: Tensor,
+    oracle: Tensor,
+    *,
+    bound: float,
+    name: str = "result",
+    error=relative_error,
 ) -> None:
     """Require e(result) ≤ 2 e(composite) + 4u and e(result) ≤ bound, each against the float64 oracle.
 

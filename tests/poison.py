@@ -1,7 +1,7 @@
-"""Uninitialized memory made visible: what the package allocates holds NaN, or 0x55 in each byte of an integer.
+"""Uninitialized memory made visible: what the package allocates holds NaN, or bytes of 0x55 in integers.
 
-A kernel that leaves a part of its output unwritten then fails every comparison, where fresh memory is often zero
-and hides it.
+A kernel that leaves a part of its output unwritten then fails every comparison, where fresh memory is often
+zero and hides it.
 """
 
 import sys

@@ -159,8 +159,8 @@ def rebase_moments_(
 def _scalar(value: float | Tensor) -> Tensor:
     """Return a number as a 0-d tensor.
 
-    A sum, since torch.compile keeps a changing number that is added to a tensor as an input of its graph, where
-    it would compile torch.tensor(number) anew for each value.
+    A sum, since torch.compile keeps a changing number that is added to a tensor as an input of its graph,
+    where it would compile torch.tensor(number) anew for each value.
     """
     if isinstance(value, Tensor):
         return value

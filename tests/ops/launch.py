@@ -1,4 +1,4 @@
-"""How the operator tests run an operator: on a named backend, between guard bands, with a witness of what ran."""
+"""How the operator tests run an operator: on a named backend, between guard bands, with a witness."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -57,8 +57,8 @@ def outcome(
 ) -> tuple[Tensor, ...]:
     """Call an operator between guard bands and return what it wrote, or else its results.
 
-    Every tensor is replaced by a copy with its strides inside NaN; afterwards the bands and all tensors that are
-    only read must hold the bits they held before.
+    Every tensor is replaced by a copy with its strides inside NaN; afterwards the bands and all tensors that
+    are only read must hold the bits they held before.
     """
     copies = {name: Guarded(tensor) for name, tensor in tensors.items() if tensor is not None}
     arguments = [copies[name].tensor if name in copies else None for name in tensors]
@@ -101,7 +101,9 @@ def strided(tensor: Tensor, layout: str) -> Tensor:
     return LAYOUTS[layout](tensor) if layout in LAYOUTS else tensor.contiguous()
 
 
-def assert_compiles(function: Callable[..., Any], tensors: Tensors, written: Iterable[str], **scalars: Any) -> None:
+def assert_compiles(
+    function: Callable[..., Any], tensors: Tensors, written: Iterable[str], **scalars: Any
+) -> None:
     """Require the public function to compile without graph breaks and to give eager's bits."""
     torch.compiler.reset()
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")

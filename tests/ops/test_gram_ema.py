@@ -111,13 +111,23 @@ def test_expanded_input(generator, variant):
 
 
 REJECTED = [
-    pytest.param({"side": "both"}, ValueError, "side is 'both', it must be one of 'left', 'right'", id="side"),
-    pytest.param({"X": torch.ones(4, 5)}, ValueError, r"S has shape \(3, 3\), it must be \(4, 4\)", id="size"),
+    pytest.param(
+        {"side": "both"}, ValueError, "side is 'both', it must be one of 'left', 'right'", id="side"
+    ),
+    pytest.param(
+        {"X": torch.ones(4, 5)}, ValueError, r"S has shape \(3, 3\), it must be \(4, 4\)", id="size"
+    ),
     pytest.param({"X": torch.ones(2, 3, 5)}, ValueError, r"it must be \(2, 3, 3\) like X Xᵀ", id="batch"),
-    pytest.param({"X": torch.ones(3)}, ValueError, r"X has shape \(3,\), it must be \(\.\.\., rows", id="vector"),
-    pytest.param({"S": torch.ones(3, 3).int()}, TypeError, "S is torch.int32, it must be float32", id="integers"),
+    pytest.param(
+        {"X": torch.ones(3)}, ValueError, r"X has shape \(3,\), it must be \(\.\.\., rows", id="vector"
+    ),
+    pytest.param(
+        {"S": torch.ones(3, 3).int()}, TypeError, "S is torch.int32, it must be float32", id="integers"
+    ),
     pytest.param({"X": torch.ones(3, 5) * 1j}, TypeError, "X is torch.complex64", id="complex"),
-    pytest.param({"X": torch.ones(3, 5, device="meta")}, ValueError, "X is on meta, it must be on cpu", id="device"),
+    pytest.param(
+        {"X": torch.ones(3, 5, device="meta")}, ValueError, "X is on meta, it must be on cpu", id="device"
+    ),
     pytest.param({"S": torch.ones(3, 1).expand(3, 3)}, ValueError, "S is expanded", id="expanded S"),
     pytest.param({"S": torch.ones(3, 3).requires_grad_()}, ValueError, "S requires grad", id="grad of S"),
     pytest.param({"X": torch.ones(3, 5).requires_grad_()}, ValueError, "X requires grad", id="grad of X"),
@@ -185,7 +195,9 @@ def test_instruction_sets_agree(generator):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_opcheck(generator, dtype):
     tensors = arguments(generator, (2,), 5, 3, "left", dtype)
-    torch.library.opcheck(torch.ops.kpop.gram_ema_.default, tuple(tensors.values()), {**SCALARS, "side": "left"})
+    torch.library.opcheck(
+        torch.ops.kpop.gram_ema_.default, tuple(tensors.values()), {**SCALARS, "side": "left"}
+    )
 
 
 def test_compiles(generator):
@@ -205,5 +217,7 @@ def test_compiles(generator):
 def test_any_shape_and_strides(batch, n, k, side, layouts, variant):
     tensors = arguments(torch.Generator().manual_seed(n), batch, n, k, side)
     check(
-        variant, {name: strided(t, layout) for (name, t), layout in zip(tensors.items(), layouts, strict=True)}, side
+        variant,
+        {name: strided(t, layout) for (name, t), layout in zip(tensors.items(), layouts, strict=True)},
+        side,
     )

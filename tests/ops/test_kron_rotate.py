@@ -96,22 +96,36 @@ def test_expanded_input(generator, variant):
 
 EYE = torch.eye(3)
 REJECTED = [
-    pytest.param({"Q_L": torch.eye(4)}, ValueError, r"Q_L has shape \(4, 4\), it must be \(2, 2\)", id="left size"),
-    pytest.param({"Q_R": torch.ones(3, 2)}, ValueError, r"Q_R has shape \(3, 2\), it must be \(3, 3\)", id="square"),
+    pytest.param(
+        {"Q_L": torch.eye(4)}, ValueError, r"Q_L has shape \(4, 4\), it must be \(2, 2\)", id="left size"
+    ),
+    pytest.param(
+        {"Q_R": torch.ones(3, 2)}, ValueError, r"Q_R has shape \(3, 2\), it must be \(3, 3\)", id="square"
+    ),
     pytest.param(
         {"G": torch.ones(5, 2, 3), "Q_R": torch.ones(4, 3, 3)},
         ValueError,
         r"Q_R has shape \(4, 3, 3\), it must be \(3, 3\) or \(5, 3, 3\)",
         id="batch",
     ),
-    pytest.param({"G": torch.ones(3)}, ValueError, r"G has shape \(3,\), it must be \(\.\.\., rows", id="vector"),
-    pytest.param({"G": torch.ones(2, 3).long()}, TypeError, "G is torch.int64, it must be float32", id="integers"),
+    pytest.param(
+        {"G": torch.ones(3)}, ValueError, r"G has shape \(3,\), it must be \(\.\.\., rows", id="vector"
+    ),
+    pytest.param(
+        {"G": torch.ones(2, 3).long()}, TypeError, "G is torch.int64, it must be float32", id="integers"
+    ),
     pytest.param({"Q_R": EYE * 1j}, TypeError, "Q_R is torch.complex64", id="complex"),
     pytest.param({"Q_R": EYE.to("meta")}, ValueError, "Q_R is on meta, it must be on cpu", id="device"),
     pytest.param({"G": torch.ones(2, 3).requires_grad_()}, ValueError, "G requires grad", id="grad"),
-    pytest.param({"out": torch.ones(3, 2)}, ValueError, r"out is \(3, 2\) .* must be \(2, 3\)", id="shape of out"),
-    pytest.param({"out": torch.ones(2, 3).double()}, ValueError, "out is .* torch.float64", id="dtype of out"),
-    pytest.param({"out": torch.ones(2, 3, device="meta")}, ValueError, "out is .* on meta", id="device of out"),
+    pytest.param(
+        {"out": torch.ones(3, 2)}, ValueError, r"out is \(3, 2\) .* must be \(2, 3\)", id="shape of out"
+    ),
+    pytest.param(
+        {"out": torch.ones(2, 3).double()}, ValueError, "out is .* torch.float64", id="dtype of out"
+    ),
+    pytest.param(
+        {"out": torch.ones(2, 3, device="meta")}, ValueError, "out is .* on meta", id="device of out"
+    ),
     pytest.param({"out": torch.ones(2, 1).expand(2, 3)}, ValueError, "out is expanded", id="expanded out"),
 ]
 

@@ -1,4 +1,4 @@
-"""The oracle of rotations and rotated Adam against mathematics, torch.optim and the KPOP article's example."""
+"""The oracle of rotations and rotated Adam: mathematics, torch.optim, the KPOP article's example."""
 
 import pytest
 import torch
