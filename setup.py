@@ -64,6 +64,7 @@ class NinjaBuild:
         self.folder = folder
         self.lines = [
             "ninja_required_version = 1.3",
+            f"builddir = {folder}",
             "rule compile",
             "  command = $run -MD -MF $out.d -c $in -o $out",
             "  depfile = $out.d",
@@ -103,6 +104,8 @@ class BuildNative(build_ext):
         build.run()
         ext.sources = []
         ext.extra_objects = build.objects
+        # setuptools links anew only when one of these is newer than the module.
+        ext.depends = build.objects
         super().build_extension(ext)
 
     def _add_cpp(self, build: NinjaBuild) -> None:
