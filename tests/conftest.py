@@ -2,4 +2,6 @@
 
 
 def pytest_addoption(parser):
-    parser.addoption("--strict-tools", action="store_true", help="a missing compiler or emulator is a failure, not a skip")
+    parser.addoption(
+        "--strict-tools", action="store_true", help="a missing compiler or emulator is a failure, not a skip"
+    )

@@ -1,7 +1,7 @@
 """How ``torch.mps.compile_shader`` binds Python arguments to buffers, and what a kernel makes of them.
 
-Tensors bind by address with their storage offset, strides are ignored. An int or bool becomes eight bytes, a float
-four, unless ``arg_casts`` says otherwise; a list is packed, its type follows from its first element.
+Tensors bind by address with their storage offset, strides are ignored. An int or bool becomes eight bytes, a
+float four, unless ``arg_casts`` says otherwise; a list is packed, its type follows from its first element.
 """
 
 import re
@@ -81,10 +81,16 @@ def bind(kernel: Kernel, args: tuple[object, ...], arg_casts: str | dict[int, st
         raise LaunchError(f"{len(args)} arguments for {MAX_BUFFERS} buffer slots")
     if len(args) != len(kernel.buffers):
         names = ", ".join(buffer.name for buffer in kernel.buffers)
-        raise LaunchError(f"{kernel.host_name} reads {len(kernel.buffers)} buffers ({names}), {len(args)} are given")
-    casts = {index: arg_casts for index in range(len(args))} if isinstance(arg_casts, str) else arg_casts or {}
+        raise LaunchError(
+            f"{kernel.host_name} reads {len(kernel.buffers)} buffers ({names}), {len(args)} are given"
+        )
+    casts = (
+        {index: arg_casts for index in range(len(args))} if isinstance(arg_casts, str) else arg_casts or {}
+    )
     return [
-        _bind_one(f"argument {index} of {kernel.host_name}, {buffer.name},", buffer, argument, casts.get(index))
+        _bind_one(
+            f"argument {index} of {kernel.host_name}, {buffer.name},", buffer, argument, casts.get(index)
+        )
         for index, (buffer, argument) in enumerate(zip(kernel.buffers, args, strict=True))
     ]
 
@@ -98,7 +104,9 @@ def _bind_one(what: str, buffer: Buffer, argument: object, cast: str | None) -> 
     elif isinstance(argument, bool | int | float) and type(argument) in (bool, int, float):
         values = [argument]
     else:
-        raise LaunchError(f"{what} is a {type(argument).__name__}; tensors, int, float, bool and lists are bound")
+        raise LaunchError(
+            f"{what} is a {type(argument).__name__}; tensors, int, float, bool and lists are bound"
+        )
     if not values or not isinstance(values[0], bool | int | float):
         raise LaunchError(f"{what} must be a list of at least one int or float")
     if buffer.space == "device":
@@ -110,7 +118,8 @@ def _bind_one(what: str, buffer: Buffer, argument: object, cast: str | None) -> 
         kind, size = _CASTS[cast]
     if (kind, size) != (element.kind, element.bytes):
         raise LaunchError(
-            f"{what} is bound as {kind} of {size} bytes, the kernel reads {buffer.element} ({element.bytes} bytes)"
+            f"{what} is bound as {kind} of {size} bytes, "
+            f"the kernel reads {buffer.element} ({element.bytes} bytes)"
         )
     if buffer.is_reference and len(values) < element.components:
         raise LaunchError(f"{what} has {len(values)} values, the kernel reads {buffer.element}")
@@ -134,7 +143,9 @@ def _bind_tensor(what: str, buffer: Buffer, element: _Element, tensor: torch.Ten
 
 def _element(buffer: Buffer) -> _Element:
     name = re.sub(r"^(?:metal::)?atomic_|^(?:metal::)?atomic<\s*|\s*>$|metal::", "", buffer.element)
-    name, components = (name[:-1], int(name[-1])) if name[-1:] in "234" and name[:-1] in _METAL_SCALARS else (name, 1)
+    name, components = (
+        (name[:-1], int(name[-1])) if name[-1:] in "234" and name[:-1] in _METAL_SCALARS else (name, 1)
+    )
     if name not in _METAL_SCALARS:
         raise LaunchError(f"buffer {buffer.name} holds {buffer.element}; only scalars and vectors are bound")
     kind, size = _METAL_SCALARS[name]
@@ -144,7 +155,9 @@ def _element(buffer: Buffer) -> _Element:
 def _pack(what: str, values: list[bool | int | float], kind: str, size: int) -> bytes:
     try:
         if kind == "int":
-            return b"".join(int(value).to_bytes(size, "little", signed=size != 1 or min(values) < 0) for value in values)
+            return b"".join(
+                int(value).to_bytes(size, "little", signed=size != 1 or min(values) < 0) for value in values
+            )
         if kind == "bfloat":
             return torch.tensor(values, dtype=torch.bfloat16).view(torch.int16).numpy().tobytes()
         return struct.pack(f"<{len(values)}{'e' if kind == 'half' else 'f'}", *values)
@@ -153,7 +166,7 @@ def _pack(what: str, values: list[bool | int | float], kind: str, size: int) -> 
 
 
 def _bind_bytes(data: bytes) -> Binding:
-    """Bind packed values; what follows them has every bit set, as Metal does not say what a read there gives."""
+    """Bind packed values. What follows them has every bit set: Metal leaves open what a read there gives."""
     padding = 256
     owner = torch.full((len(data) + padding,), 0xFF, dtype=torch.uint8)
     owner[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)

@@ -1,7 +1,7 @@
 """``torch.mps.compile_shader`` without a Mac: the same calls, run by the emulation in metal/ on CPU tensors.
 
-``compile_shader(source).kernel_name(*args, threads=, group_size=, arg_casts=)`` follows torch's conventions. What
-torch hands to the GPU unchecked, and the kernel then misreads, raises here: the signature of the kernel is known.
+``compile_shader(source).kernel_name(*args, threads=, group_size=, arg_casts=)`` follows torch's conventions.
+What torch hands to the GPU unchecked, and the kernel then misreads, raises here: the kernel's signature is known.
 """
 
 import ctypes
@@ -26,8 +26,8 @@ _HEADERS = Path(__file__).parent / "metal"
 _CACHE = Path(__file__).parents[2] / ".cache" / "emulation"
 _COMPILERS = ("clang++-19", "clang++-20", "clang++-18", "clang++-17", "clang++")
 
-# Warnings that are errors are the rules of Apple's compiler that the host's does not share: no double, no silent
-# rounding to half or bfloat, no C++17.
+# The warnings that are errors are rules of Apple's compiler that the host's does not share: no double, no
+# silent rounding to half or bfloat, no C++17.
 _FLAGS = (
     "-std=c++17 -O2 -fPIC -fvisibility=hidden -Wno-everything -Werror=implicit-float-conversion "
     "-Werror=double-promotion -Werror=c++98-c++11-c++14-compat "
@@ -38,7 +38,7 @@ _FLAGS = (
 
 
 class KernelFault(RuntimeError):
-    """A kernel did something Metal does not define: a divergent barrier, an overflow, a write out of bounds."""
+    """A kernel did what Metal does not define: a divergent barrier, an overflow, a write out of bounds."""
 
 
 class _Dispatch(ctypes.Structure):
@@ -130,7 +130,9 @@ class ShaderKernel:
     @property
     def static_thread_group_memory_length(self) -> int:
         """Bytes of the kernel's threadgroup variables."""
-        return ctypes.c_ulong.in_dll(self._owner._library, f"threadgroup_bytes_{self._kernel.host_name}").value
+        return ctypes.c_ulong.in_dll(
+            self._owner._library, f"threadgroup_bytes_{self._kernel.host_name}"
+        ).value
 
     def __call__(
         self,
@@ -139,7 +141,7 @@ class ShaderKernel:
         group_size: int | Sequence[int] | None = None,
         arg_casts: str | dict[int, str] | None = None,
     ) -> None:
-        """Run the kernel over ``threads`` threads in all, by default one for each element of the first tensor."""
+        """Run ``threads`` threads in all, by default one for each element of the first tensor."""
         bindings = bind(self._kernel, args, arg_casts)
         if threads is None:
             tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
@@ -166,7 +168,9 @@ class ShaderKernel:
         for extent in group:
             size *= extent
         if size > limit:
-            raise LaunchError(f"group_size {group} has {size} threads, {self._kernel.host_name} allows {limit}")
+            raise LaunchError(
+                f"group_size {group} has {size} threads, {self._kernel.host_name} allows {limit}"
+            )
         return grid, group
 
     def _run(self, bindings: list[Binding], grid: tuple[int, ...], group: tuple[int, ...]) -> None:
@@ -186,7 +190,9 @@ def _toolchain() -> tuple[str, str]:
     """Return the compiler and a text that changes whenever the compiler or the headers do."""
     compiler = find_compiler()
     if compiler is None:
-        raise RuntimeError(f"the Metal emulation needs clang++ 17 or newer; none of {', '.join(_COMPILERS)} is there")
+        raise RuntimeError(
+            f"the Metal emulation needs clang++ 17 or newer; none of {', '.join(_COMPILERS)} is there"
+        )
     version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
     headers = [path.read_text() for path in sorted(_HEADERS.rglob("*")) if path.is_file()]
     return compiler, "\0".join([version, *headers])
@@ -210,7 +216,9 @@ def _build(code: str, mode: Mode) -> Path:
     try:
         (work / "shader.cpp").write_text(code)
         if mode.division_ulp:
-            _compile(compiler, [*flags, "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-S", "shader.cpp"], work)
+            _compile(
+                compiler, [*flags, "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-S", "shader.cpp"], work
+            )
             ir = work / "shader.ll"
             ir.write_text(replace_divisions(ir.read_text()))
             _compile(compiler, ["-O2", "-fPIC", "-shared", "shader.ll", "-o", "shader.so"], work)

@@ -35,7 +35,8 @@ MODES = {
 }
 
 _FLOAT_DIVISION = re.compile(
-    r"^  (?P<result>%\S+) = fdiv (?:[a-z]+ )*(?P<type>float|<(?P<size>\d+) x float>) (?P<operands>.+?)(?:, !.*)?$",
+    r"^  (?P<result>%\S+) = fdiv (?:[a-z]+ )*(?P<type>float|<(?P<size>\d+) x float>)"
+    r" (?P<operands>.+?)(?:, !.*)?$",
     re.M,
 )
 
@@ -50,7 +51,7 @@ def _call_divide(match: re.Match[str]) -> str:
     left, right = _split_operands(match["operands"])
     if match["size"] is None:
         return f"  {result} = call float @emulation_divide(float {left}, float {right})"
-    name = f'%division.{match.start()}'
+    name = f"%division.{match.start()}"
     lines, vector = [], "poison"
     for i in range(int(match["size"])):
         target = result if i + 1 == int(match["size"]) else f"{name}.v{i}"

@@ -23,7 +23,7 @@ _INDICES = {
     "simdgroup_index_in_threadgroup": "group.thread_index() / emulation::simd_width",
     "threads_per_simdgroup": "emulation::simd_width",
     "thread_execution_width": "emulation::simd_width",
-    "simdgroups_per_threadgroup": "(group.thread_count() + emulation::simd_width - 1) / emulation::simd_width",
+    "simdgroups_per_threadgroup": "group.simdgroup_count()",
 }
 _VECTOR = r"(?:char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float)[234]|vec\s*<[^<>;(){}]*>"
 _ATTRIBUTE = re.compile(r"\[\[\s*(\w+)\s*(?:\(\s*([^)]*?)\s*\))?\s*\]\]")
@@ -36,7 +36,9 @@ _INSTANTIATION = re.compile(
     r"template\s*\[\[\s*host_name\s*\(\s*\"(?P<host>\w+)\"\s*\)\s*\]\]\s*(?:\[\[\s*kernel\s*\]\]|kernel)\s*"
     r"(?:void|decltype\s*\([^;]*?\))\s*(?P<name>\w+)\s*<(?P<arguments>[^;()]*)>\s*(?:\([^;]*\))?\s*;"
 )
-_SHARED = re.compile(r"\bthreadgroup\s+(?P<type>[\w:]+(?:\s*<[^<>;]*>)?)\s+(?P<name>\w+)\s*(?P<shape>(?:\[[^\];]*\]\s*)*);")
+_SHARED = re.compile(
+    r"\bthreadgroup\s+(?P<type>[\w:]+(?:\s*<[^<>;]*>)?)\s+(?P<name>\w+)\s*(?P<shape>(?:\[[^\];]*\]\s*)*);"
+)
 _SHARED_LIST = re.compile(r"\bthreadgroup\s+[\w:]+(?:\s*<[^<>;]*>)?\s+\w+\s*(?:\[[^\];]*\]\s*)*[,=]")
 
 
@@ -158,10 +160,11 @@ def _find_functions(code: str) -> list[_Function]:
             continue  # an explicit instantiation
         body = (body_start, closing(code, body_start))
         shared = [
-            f"{declaration['type']}{declaration['shape']}"
-            for declaration in _SHARED.finditer(code, *body)
+            f"{declaration['type']}{declaration['shape']}" for declaration in _SHARED.finditer(code, *body)
         ]
-        limit = re.search(r"max_total_threads_per_threadgroup\s*\(\s*(\d+)", match["attributes"] + match["more"])
+        limit = re.search(
+            r"max_total_threads_per_threadgroup\s*\(\s*(\d+)", match["attributes"] + match["more"]
+        )
         functions.append(
             _Function(
                 match["name"],
@@ -232,7 +235,8 @@ def _wrapper(host_name: str, function: _Function, arguments: list[str], types: d
     instance = f"{function.name}<{', '.join(arguments)}>" if arguments else function.name
     return (
         f"EMULATION_EXPORT const unsigned long threadgroup_bytes_{host_name} = {sizes or '0'};\n"
-        f"EMULATION_EXPORT int launch_{host_name}(void* const* buffers, const emulation::Dispatch* dispatch) {{\n"
+        f"EMULATION_EXPORT int launch_{host_name}(\n"
+        "    void* const* buffers, const emulation::Dispatch* dispatch) {\n"
         "  emulation::Threadgroup& group = emulation::threadgroup_state;\n"
         f"  return emulation::launch(*dispatch, [buffers, &group] {{ {instance}({', '.join(call)}); }});\n"
         "}"
@@ -241,7 +245,9 @@ def _wrapper(host_name: str, function: _Function, arguments: list[str], types: d
 
 def _rewrite(code: str, bodies: list[tuple[int, int]]) -> str:
     if bad := _SHARED_LIST.search(code):
-        raise TranslationError(f"declare one threadgroup variable a statement, without initialiser: {bad[0].strip()}")
+        raise TranslationError(
+            f"declare one threadgroup variable a statement, without initialiser: {bad[0].strip()}"
+        )
     slots = iter(range(len(code)))
 
     def shared_variable(match: re.Match[str]) -> str:

@@ -1,1 +1,1 @@
-"""Operators for Apple GPUs: Metal sources compiled by ``torch.mps.compile_shader`` when they are first used."""
+"""Operators for Apple GPUs: Metal sources that ``torch.mps.compile_shader`` compiles at first use."""

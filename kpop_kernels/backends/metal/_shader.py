@@ -13,7 +13,10 @@ _DIRECTORY = Path(__file__).parent
 
 
 def compile_shader(source: str) -> Any:
-    """Compile Metal source for the GPU of this Mac. All launchers come here; tests put an emulator in its place."""
+    """Compile Metal source for the GPU of this Mac.
+
+    All launchers compile through this function; tests put an emulator in its place.
+    """
     return torch.mps.compile_shader(source)
 
 
@@ -23,7 +26,10 @@ def kernel(source_name: str, kernel_name: str) -> Callable[..., None]:
 
 
 def read_source(source_name: str) -> str:
-    """Return ``<source_name>.metal`` with the sources it includes in quotes put in place: torch has no search path."""
+    """Return ``<source_name>.metal`` with the sources it includes in quotes put in place.
+
+    torch compiles one text and has no search path for our files.
+    """
     return _inline(f"{source_name}.metal", set())
 
 

@@ -19,12 +19,16 @@ def check_arithmetic(device: torch.device | str = "mps") -> dict[str, bool]:
         device: The device whose arithmetic is checked.
 
     Returns:
-        Each finding by name. Whether results are correctly rounded, round to nearest even: ``product``, ``sum``,
-        ``quotient``, ``reciprocal``; of the functions of ``exact.metal``: ``exact_product``, ``exact_reciprocal``,
-        ``exact_division``. What the compiler and the GPU do: ``fma_fused``, fma rounds once;
-        ``statement_contracted``, a·b + c in one statement became an fma; ``subnormal_operands`` and
-        ``subnormal_results``, subnormals are kept, not flushed to zero. ``bits_promised``: all holds that
-        bit-identical quantization needs.
+        Each finding by name:
+
+        - ``product``, ``sum``, ``quotient``, ``reciprocal``: every result of the GPU's operation is rounded
+          correctly, to nearest even.
+        - ``exact_product``, ``exact_reciprocal``, ``exact_division``: so is every result of the functions of
+          ``exact.metal``.
+        - ``fma_fused``: fma rounds once.
+        - ``statement_contracted``: a·b + c in one statement became an fma.
+        - ``subnormal_operands``, ``subnormal_results``: subnormals are kept, not flushed to zero.
+        - ``bits_promised``: all that bit-identical quantization needs holds.
     """
     a, b = _operands()
     product = a * b
@@ -64,7 +68,7 @@ def _run(kernel_name: str, operands: Tensor, results_each: int, device: torch.de
 
 
 def _operands() -> tuple[Tensor, Tensor]:
-    """Return positive floats with random mantissas and exponents from -20 to 20, the same in every process."""
+    """Return positive floats with random mantissas and exponents from -20 to 20, always the same."""
     generator = torch.Generator().manual_seed(0)
     mantissas = 1.0 + torch.randint(0, 2**23, (2, _PAIRS), generator=generator) / 2.0**23
     exponents = torch.randint(-20, 21, (2, _PAIRS), generator=generator)

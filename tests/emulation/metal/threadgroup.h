@@ -95,7 +95,7 @@ class Threadgroup {
 
   Thread& current() { return threads_[current_]; }
   uint thread_index() const { return current_; }
-  uint thread_count() const { return count_; }
+  uint simdgroup_count() const { return (count_ + simd_width - 1) / simd_width; }
   uint active_lanes() const { return active_[current_ / simd_width]; }
   const LaneValue& exchanged(uint lane) const { return exchanged_[(current_ & ~(simd_width - 1)) + lane]; }
 
@@ -175,11 +175,10 @@ inline void Threadgroup::run() {
   report_.clear();  // left by a dispatch that ended in another fault
   for (SharedVariable& variable : shared_) variable.poison();
   start_threads();
-  const uint simdgroups = (count_ + simd_width - 1) / simd_width;
   const auto finished = [](const Thread& thread) { return thread.state == State::finished; };
   while (!std::all_of(threads_.begin(), threads_.begin() + count_, finished)) {
     bool progress = false;
-    for (uint s : ordered(0, simdgroups))
+    for (uint s : ordered(0, simdgroup_count()))
       progress |= run_simdgroup(s * simd_width, std::min((s + 1) * simd_width, count_));
     if (!progress) release_barrier();
   }
