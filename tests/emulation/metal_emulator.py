@@ -1,7 +1,7 @@
 """``torch.mps.compile_shader`` without a Mac: the same calls, run by the emulation in metal/ on CPU tensors.
 
 ``compile_shader(source).kernel_name(*args, threads=, group_size=, arg_casts=)`` follows torch's conventions.
-What torch hands to the GPU unchecked, and the kernel then misreads, raises here: the kernel's signature is known.
+The signature of the kernel is known, so what torch binds unchecked and the kernel would misread raises here.
 """
 
 import ctypes

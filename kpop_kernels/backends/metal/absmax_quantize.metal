@@ -11,18 +11,17 @@ constant constexpr uint kMaxSimdgroups = kMaxThreads / 32;
 
 // floor(x / scale + 0.5) within the symmetric range, with one rounding in the product and one in the sum.
 static inline char nearest_code(float x, float inverse_scale) {
-  const float scaled = multiply_rounded(x, inverse_scale);
-  const float shifted = scaled + 0.5f;
-  return char(clamp(int(floor(shifted)), -127, 127));
+  return char(clamp(round_half_up(multiply_rounded(x, inverse_scale)), -127, 127));
 }
 
 // prm: number of elements, elements of a block.
-// A block that holds NaN or infinity has the scale NaN and codes 0; one whose scale would be below 2^-126, 0 and 0.
+// A block that holds NaN or infinity has the scale NaN and codes 0; where the scale would be below 2^-126,
+// scale and codes are 0.
 template <typename T>
 [[max_total_threads_per_threadgroup(256)]]
 kernel void absmax_quantize(device const T* x       [[buffer(0)]],
                             device char* codes      [[buffer(1)]],
-                            device uint* scales     [[buffer(2)]],  // bits of floats: NaN must survive fast math
+                            device uint* scales     [[buffer(2)]],  // float bits: NaN survives fast math
                             constant long* prm      [[buffer(3)]],
                             uint block      [[threadgroup_position_in_grid]],
                             uint thread_id  [[thread_index_in_threadgroup]],
@@ -55,6 +54,9 @@ kernel void absmax_quantize(device const T* x       [[buffer(0)]],
   }
 }
 
-template [[host_name("absmax_quantize_float32")]] [[kernel]] decltype(absmax_quantize<float>) absmax_quantize<float>;
-template [[host_name("absmax_quantize_float16")]] [[kernel]] decltype(absmax_quantize<half>) absmax_quantize<half>;
-template [[host_name("absmax_quantize_bfloat16")]] [[kernel]] decltype(absmax_quantize<bfloat>) absmax_quantize<bfloat>;
+template [[host_name("absmax_quantize_float32")]] [[kernel]]
+decltype(absmax_quantize<float>) absmax_quantize<float>;
+template [[host_name("absmax_quantize_float16")]] [[kernel]]
+decltype(absmax_quantize<half>) absmax_quantize<half>;
+template [[host_name("absmax_quantize_bfloat16")]] [[kernel]]
+decltype(absmax_quantize<bfloat>) absmax_quantize<bfloat>;

@@ -12,7 +12,7 @@ constant constexpr uint kHiddenBit = 0x00800000u;   // also the bits of 2^-126, 
 constant constexpr uint kInfinity = 0x7f800000u;
 constant constexpr uint kQuietNan = 0x7fc00000u;
 
-// The bits of |x|, or 0 where |x| < 2^-126. They order as integers like the values; NaN and infinity are the largest.
+// The bits of |x|, or 0 where |x| < 2^-126. As integers they order like the values; NaN is the largest.
 static inline uint magnitude(float x) {
   const uint bits = as_type<uint>(x) & 0x7fffffffu;
   return bits < kHiddenBit ? 0u : bits;
@@ -35,9 +35,23 @@ static inline float widen(half x) {
   return as_type<float>(sign | (exponent == 31u ? 255u : exponent + 112u) << 23 | mantissa << 13);
 }
 
-// RN(a b). There is no product left that could be fused with a sum. A zero result loses its sign.
+// RN(a b). A zero result loses its sign. Fast math may turn this into a product again and fuse it with a sum
+// that follows: continue with integers, as round_half_up does, where that would matter.
 static inline float multiply_rounded(float a, float b) {
   return fma(a, b, 0.0f);
+}
+
+// floor(RN(y + 1/2)) for |y| < 2^22, in integers.
+static inline int round_half_up(float y) {
+  const uint bits = as_type<uint>(y), exponent = bits >> 23 & 255u;
+  if (exponent < 125u) return 0;  // |y| < 1/4
+  // The float before 1/2 makes a sum half-way to 1, which is rounded to 1.
+  if (bits == 0x3effffffu) return 1;
+  const bool negative = bits >> 31 != 0u;
+  const uint shift = 150u - exponent, half_unit = 1u << (shift - 1u);
+  const uint mantissa = (bits & kMantissa) | kHiddenBit;
+  const int whole = int((mantissa + half_unit - (negative ? 1u : 0u)) >> shift);
+  return negative ? -whole : whole;
 }
 
 // RN(a / 127) for a finite a >= 0, or 0 where that is below 2^-126. 127 is odd, so there are no ties.

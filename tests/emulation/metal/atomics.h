@@ -29,7 +29,8 @@ template <class A>
 using atomic_value_t = decltype(atomic_value(std::declval<A*>()));
 
 template <class A>
-constexpr bool is_integer_atomic = std::is_same_v<atomic_value_t<A>, int> || std::is_same_v<atomic_value_t<A>, uint>;
+constexpr bool is_integer_atomic =
+    std::is_same_v<atomic_value_t<A>, int> || std::is_same_v<atomic_value_t<A>, uint>;
 
 template <class A>
 inline atomic_value_t<A> atomic_load_explicit(A* object, memory_order) {
@@ -46,21 +47,22 @@ inline atomic_value_t<A> atomic_exchange_explicit(A* object, atomic_value_t<A> d
   return previous;
 }
 template <class A>
-inline bool atomic_compare_exchange_weak_explicit(A* object, atomic_value_t<A>* expected, atomic_value_t<A> desired,
-                                                  memory_order, memory_order) {
+inline bool atomic_compare_exchange_weak_explicit(A* object, atomic_value_t<A>* expected,
+                                                  atomic_value_t<A> desired, memory_order, memory_order) {
   const bool equal = object->value == *expected;
   if (equal) object->value = desired;
   else *expected = object->value;
   return equal;
 }
 
-#define EMULATION_ATOMIC(name, allowed, expression)                                                    \
-  template <class A>                                                                                   \
-  inline atomic_value_t<A> atomic_fetch_##name##_explicit(A* object, atomic_value_t<A> b, memory_order) { \
-    static_assert(allowed, "this atomic operation does not exist for the type");                       \
-    const atomic_value_t<A> a = object->value;                                                         \
-    object->value = expression;                                                                        \
-    return a;                                                                                          \
+#define EMULATION_ATOMIC(name, allowed, expression)                                          \
+  template <class A>                                                                         \
+  inline atomic_value_t<A> atomic_fetch_##name##_explicit(A* object, atomic_value_t<A> b,    \
+                                                          memory_order) {                    \
+    static_assert(allowed, "this atomic operation does not exist for the type");             \
+    const atomic_value_t<A> a = object->value;                                               \
+    object->value = expression;                                                              \
+    return a;                                                                                \
   }
 #define EMULATION_INTEGER_OR_FLOAT (is_integer_atomic<A> || std::is_same_v<atomic_value_t<A>, float>)
 EMULATION_ATOMIC(add, EMULATION_INTEGER_OR_FLOAT, a + b)

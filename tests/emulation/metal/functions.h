@@ -1,5 +1,5 @@
-// Arithmetic functions of metal_math and metal_integer. EMULATION_ULP, when it is defined, is the error in units
-// in the last place of every division and of every function that Metal does not promise to round correctly.
+// Arithmetic functions of metal_math and metal_integer. EMULATION_ULP, when it is defined, is the error in
+// units in the last place of every division and of every function whose rounding Metal leaves open.
 #pragma once
 
 #include <cmath>
@@ -36,7 +36,7 @@ namespace metal {
 #define EMULATION_UNARY(name, expression)                                                   \
   template <class T>                                                                        \
   inline T name(T value) {                                                                  \
-    static_assert(emulation::is_floating<emulation::element_t<T>>, #name " takes floating-point values"); \
+    static_assert(emulation::is_floating<emulation::element_t<T>>, #name " takes float types"); \
     return emulation::map_elements([](float x) -> float { return expression; }, value);    \
   }
 EMULATION_UNARY(fabs, std::fabs(x))
@@ -113,10 +113,12 @@ using metal::tanh;
 template <class T>
 inline T fma(T a, T b, T c) {
   if constexpr (std::is_same_v<emulation::element_t<T>, float>) {
-    return emulation::map_elements([](float x, float y, float z) { return __builtin_fmaf(x, y, z); }, a, b, c);
+    const auto fused = [](float x, float y, float z) { return __builtin_fmaf(x, y, z); };
+    return emulation::map_elements(fused, a, b, c);
   } else {
     static_assert(std::is_same_v<emulation::element_t<T>, half>, "fma takes float or half");
-    return emulation::map_elements([](double x, double y, double z) { return __builtin_fma(x, y, z); }, a, b, c);
+    const auto fused = [](double x, double y, double z) { return __builtin_fma(x, y, z); };
+    return emulation::map_elements(fused, a, b, c);
   }
 }
 

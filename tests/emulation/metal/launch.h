@@ -94,7 +94,7 @@ inline int launch(const Dispatch& dispatch, Body body) {
 
 EMULATION_EXPORT const char* emulation_last_fault() { return emulation::last_fault.c_str(); }
 
-// The sanitizer calls these where the language leaves the result open. The kernel goes on, the dispatch fails.
+// The sanitizer calls these where the result is undefined. The kernel goes on, the dispatch fails.
 #define EMULATION_UNDEFINED(name, message)                                                     \
   extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_##name##_minimal() {    \
     emulation::threadgroup_state.report(message);                                              \

@@ -12,7 +12,8 @@ constexpr uint elements_per_lane = matrix_order * matrix_order / simd_width;
 template <class T>
 inline Lanes<T> exchange_by_all_lanes(T own, Site site) {
   const auto lanes = Lanes<T>::exchange(own, site);
-  if (lanes.active() != ~0u) threadgroup_state.report("simdgroup_matrix operation with inactive lanes, " + describe(site));
+  if (lanes.active() != ~0u)
+    threadgroup_state.report("simdgroup_matrix operation with inactive lanes, " + describe(site));
   return lanes;
 }
 
@@ -20,7 +21,7 @@ template <class P>
 inline void check_same_address(P pointer, Site site) {
   const auto addresses = exchange_by_all_lanes((std::uintptr_t)(const void*)pointer, site);
   if (addresses[0] != (std::uintptr_t)(const void*)pointer)
-    threadgroup_state.report("lanes pass different addresses to a simdgroup_matrix operation, " + describe(site));
+    threadgroup_state.report("lanes pass different addresses to one matrix operation, " + describe(site));
 }
 
 }  // namespace emulation
@@ -38,7 +39,8 @@ struct simdgroup_matrix {
   }
 
   static uint index(uint e) {
-    return emulation::threadgroup_state.thread_index() % emulation::simd_width * emulation::elements_per_lane + e;
+    const uint lane = emulation::threadgroup_state.thread_index() % emulation::simd_width;
+    return lane * emulation::elements_per_lane + e;
   }
   static uint row(uint e) { return index(e) / emulation::matrix_order; }
   static uint column(uint e) { return index(e) % emulation::matrix_order; }
@@ -71,8 +73,9 @@ inline void simdgroup_load(simdgroup_matrix<T, 8, 8>& matrix, P* source, ulong e
 }
 
 template <class T, class P>
-inline void simdgroup_store(const simdgroup_matrix<T, 8, 8>& matrix, P* destination, ulong elements_per_row = 8,
-                            ulong2 origin = ulong2{0, 0}, bool transpose = false, EMULATION_SITE) {
+inline void simdgroup_store(const simdgroup_matrix<T, 8, 8>& matrix, P* destination,
+                            ulong elements_per_row = 8, ulong2 origin = ulong2{0, 0}, bool transpose = false,
+                            EMULATION_SITE) {
   emulation::check_same_address(destination, site);
   for (uint e = 0; e < emulation::elements_per_lane; ++e)
     destination[matrix.offset(e, elements_per_row, origin, transpose)] = matrix.elements[e];
@@ -81,8 +84,8 @@ inline void simdgroup_store(const simdgroup_matrix<T, 8, 8>& matrix, P* destinat
 // D = A B + C, accumulated in float from k = 0 up. D may be C.
 template <class D, class A, class B, class C>
 inline void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,
-                                          const simdgroup_matrix<B, 8, 8>& b, const simdgroup_matrix<C, 8, 8>& c,
-                                          EMULATION_SITE) {
+                                          const simdgroup_matrix<B, 8, 8>& b,
+                                          const simdgroup_matrix<C, 8, 8>& c, EMULATION_SITE) {
   using emulation::elements_per_lane;
   using emulation::matrix_order;
   struct Operands {

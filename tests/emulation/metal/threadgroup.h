@@ -242,8 +242,8 @@ inline void Threadgroup::release_barrier() {
                   ": other lanes of the simdgroup are at a threadgroup_barrier");
     if (thread.state != State::at_barrier) continue;
     if (at_barrier != nullptr && !(at_barrier->site == thread.site))
-      throw Fault("threads of one threadgroup are at different barriers: " + describe(at_barrier->site) + " and " +
-                  describe(thread.site));
+      throw Fault("threads of one threadgroup are at different barriers: " + describe(at_barrier->site) +
+                  " and " + describe(thread.site));
     at_barrier = &thread;
   }
   for (uint i = 0; i < count_; ++i) {
