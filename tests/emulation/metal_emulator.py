@@ -32,7 +32,7 @@ _FLAGS = (
     "-std=c++17 -O2 -fPIC -fvisibility=hidden -Wno-everything -Werror=implicit-float-conversion "
     "-Werror=double-promotion -Werror=c++98-c++11-c++14-compat "
     "-Xclang -ffloat16-excess-precision=none -Xclang -fbfloat16-excess-precision=none "
-    "-fsanitize=shift,float-cast-overflow,bounds,integer-divide-by-zero,signed-integer-overflow "
+    "-fsanitize=shift,float-cast-overflow,array-bounds,integer-divide-by-zero,signed-integer-overflow "
     "-fsanitize-minimal-runtime"
 ).split()
 

@@ -123,7 +123,7 @@ def test_rejects(monkeypatch):
         launcher.absmax_quantize(torch.ones(4, dtype=torch.float64), block_size=32)
 
 
-# Scaling by a power of two is exact: without underflow, the mantissas at one exponent stand for all exponents.
+# Scaling by a power of two is exact: without underflow, one exponent stands for all of them.
 EXACT_FUNCTIONS = {
     "divide_by_127": (
         "as_type<uint>(divide_by_127(x))",

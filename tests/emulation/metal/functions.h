@@ -88,7 +88,8 @@ inline T divide(T a, T b) {
 }
 template <class T>
 inline T pow(T a, T b) {
-  return emulation::map_elements([](float x, float y) { return emulation::approximate(std::pow(x, y)); }, a, b);
+  const auto power = [](float x, float y) { return emulation::approximate(std::pow(x, y)); };
+  return emulation::map_elements(power, a, b);
 }
 template <class T>
 inline T fmod(T a, T b) {

@@ -94,10 +94,11 @@ inline int launch(const Dispatch& dispatch, Body body) {
 
 EMULATION_EXPORT const char* emulation_last_fault() { return emulation::last_fault.c_str(); }
 
-// The sanitizer calls these where the result is undefined. The kernel goes on, the dispatch fails.
+// The sanitizer calls these where the result is undefined. The thread does not go on, the dispatch fails.
 #define EMULATION_UNDEFINED(name, message)                                                     \
   extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_##name##_minimal() {    \
     emulation::threadgroup_state.report(message);                                              \
+    emulation::threadgroup_state.current().fiber.suspend();                                    \
   }
 EMULATION_UNDEFINED(float_cast_overflow, "a float is converted to an integer type that cannot hold it")
 EMULATION_UNDEFINED(shift_out_of_bounds, "a shift by the width of the type or more")

@@ -105,6 +105,17 @@ inline T map_elements(F function, T first, Rest... rest) {
 
 }  // namespace emulation
 
+// What clang calls to round to bfloat, to nearest even. Older run-time libraries lack it.
+extern "C" __attribute__((used, visibility("hidden"))) inline bfloat __truncsfbf2(float x) {
+  uint bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  const ushort rounded = ushort(nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  bfloat result;
+  std::memcpy(&result, &rounded, sizeof(result));
+  return result;
+}
+
 namespace metal {
 template <class T, int N>
 using vec = T __attribute__((ext_vector_type(N)));
