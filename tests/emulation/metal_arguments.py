@@ -68,7 +68,7 @@ class _Element:
 
     @property
     def alignment(self) -> int:
-        return self.bytes * {1: 1, 2: 2, 3: 4, 4: 4}[self.components]
+        return self.bytes * (4 if self.components == 3 else self.components)
 
 
 def bind(kernel: Kernel, args: tuple[object, ...], arg_casts: str | dict[int, str] | None) -> list[Binding]:
@@ -101,7 +101,7 @@ def _bind_one(what: str, buffer: Buffer, argument: object, cast: str | None) -> 
         return _bind_tensor(what, buffer, element, argument)
     if isinstance(argument, list | tuple):
         values = list(argument)
-    elif isinstance(argument, bool | int | float) and type(argument) in (bool, int, float):
+    elif type(argument) in (bool, int, float):  # a numpy scalar may be a subclass, which torch rejects
         values = [argument]
     else:
         raise LaunchError(

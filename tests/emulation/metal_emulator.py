@@ -205,7 +205,7 @@ def _build(code: str, mode: Mode) -> Path:
         flags += ["-mfma", "-mf16c"]
     if mode.division_ulp:
         flags.append(f"-DEMULATION_ULP={mode.division_ulp}")
-    # Metal's keywords are macros here; a key without the path keeps the cache valid when the checkout moves.
+    # The headers are part of the identity by their text; without their path the cache survives a move.
     key = "\0".join([identity, code, *flags[: flags.index("-isystem")], str(mode)])
     target = _CACHE / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
     if target.exists():

@@ -10,7 +10,8 @@ kernel void positions(device uint* out, uint3 position [[thread_position_in_grid
                       uint3 grid [[threads_per_grid]], ushort3 local [[thread_position_in_threadgroup]],
                       uint3 group [[threadgroup_position_in_grid]], uint3 size [[threads_per_threadgroup]],
                       uint3 groups [[threadgroups_per_grid]], uint index [[thread_index_in_threadgroup]],
-                      uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
+                      uint lane [[thread_index_in_simdgroup]],
+                      uint simdgroup [[simdgroup_index_in_threadgroup]],
                       uint simdgroups [[simdgroups_per_threadgroup]], uint width [[threads_per_simdgroup]]) {
   const ulong at = (ulong(position.z) * grid.y + position.y) * grid.x + position.x;
   device uint* row = out + at * 16ul;
@@ -62,7 +63,8 @@ kernel void votes(device const int* x, device uint* out, uint i [[thread_positio
 }
 
 template <typename T>
-kernel void arithmetic(device const T* x, device const T* y, device T* out, uint i [[thread_position_in_grid]]) {
+kernel void arithmetic(device const T* x, device const T* y, device T* out,
+                       uint i [[thread_position_in_grid]]) {
   device T* row = out + ulong(i) * kPerThread;
   const T a = x[i], b = y[i];
   row[0] = a + b;
@@ -74,8 +76,10 @@ kernel void arithmetic(device const T* x, device const T* y, device T* out, uint
   row[6] = -fabs(b);
   row[7] = rint(a);
 }
-template [[host_name("arithmetic_f32")]] kernel void arithmetic<float>(device const float*, device const float*, device float*, uint);
-template [[host_name("arithmetic_f16")]] kernel void arithmetic<half>(device const half*, device const half*, device half*, uint);
+template [[host_name("arithmetic_f32")]]
+kernel void arithmetic<float>(device const float*, device const float*, device float*, uint);
+template [[host_name("arithmetic_f16")]]
+kernel void arithmetic<half>(device const half*, device const half*, device half*, uint);
 template [[host_name("arithmetic_bf16")]] [[kernel]] decltype(arithmetic<bfloat>) arithmetic<bfloat>;
 
 kernel void functions(device const float* x, device float* out, uint i [[thread_position_in_grid]]) {
@@ -104,7 +108,8 @@ kernel void integers(device const uint* x, device uint* out, uint i [[thread_pos
   row[7] = extract_bits(a, 4u, 9u);
 }
 
-kernel void vectors(device const float4* x, device float4* out, constant float2& scale, uint i [[thread_position_in_grid]]) {
+kernel void vectors(device const float4* x, device float4* out, constant float2& scale,
+                    uint i [[thread_position_in_grid]]) {
   const float4 v = x[i];
   const float3 w = float3(v.wz, 1.0f);
   float4 r = float4(v.xy * scale, w.z, dot(v, float4(1.0f)));
@@ -120,11 +125,13 @@ kernel void counters(device atomic_uint* total, device atomic_int* largest, devi
   threadgroup_barrier(mem_flags::mem_threadgroup);
   atomic_fetch_add_explicit(&local, 1u, memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (t == 0u) atomic_fetch_add_explicit(total, atomic_load_explicit(&local, memory_order_relaxed), memory_order_relaxed);
+  const uint count = atomic_load_explicit(&local, memory_order_relaxed);
+  if (t == 0u) atomic_fetch_add_explicit(total, count, memory_order_relaxed);
   atomic_fetch_max_explicit(largest, int(i), memory_order_relaxed);
   atomic_fetch_add_explicit(sum, 0.5f, memory_order_relaxed);
   uint expected = 0u;
-  atomic_compare_exchange_weak_explicit(claimed, &expected, i + 1u, memory_order_relaxed, memory_order_relaxed);
+  atomic_compare_exchange_weak_explicit(claimed, &expected, i + 1u, memory_order_relaxed,
+                                        memory_order_relaxed);
 }
 
 template <typename T>
@@ -155,7 +162,8 @@ kernel void scalars(device float* out, constant float& a, constant long& b, cons
   out[0] = a; out[1] = float(b); out[2] = float(c); out[3] = float(d); out[4] = float(e); out[5] = list[1];
 }
 
-[[max_total_threads_per_threadgroup(64)]] kernel void limited(device float* out, uint i [[thread_position_in_grid]]) {
+[[max_total_threads_per_threadgroup(64)]]
+kernel void limited(device float* out, uint i [[thread_position_in_grid]]) {
   threadgroup float s[100];
   s[i] = 1.0f;
   out[i] = s[i];
