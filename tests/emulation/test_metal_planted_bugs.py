@@ -173,7 +173,7 @@ COMPILER_BUGS = {
         "  uint peak = 0u; x[0] = T(0.0f);\n",
         "is not assignable",
     ),
-    "double literal": ("fma(a, b, 0.0f)", "fma(a, b, 0.0)", "no matching function for call to 'fma'"),
+    "double literal": ("fma(a, b, 0.0f)", "fma(a, b, 0.0)", "'float' to 'double'"),
     "implicit rounding": (
         "  uint peak = 0u;\n",
         "  uint peak = 0u; half h = widen(x[0]);\n",
