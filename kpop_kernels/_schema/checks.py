@@ -1,4 +1,4 @@
-"""The vocabulary of argument checks: each raises one sentence, what was wrong and what is allowed."""
+"""The vocabulary of argument checks: each raises one sentence that says what was wrong and what is right."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -15,10 +15,15 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def scalar(value: float | Tensor) -> Tensor:
-    """Return a number as a 0-d tensor, which a compiled graph does not specialize on."""
+    """Return a number as a 0-d tensor.
+
+    A sum, since torch.compile keeps a changing number that is added to a tensor as an input of its graph,
+    where it would compile torch.tensor(number) anew for each value.
+    """
     if isinstance(value, Tensor):
         return value
-    return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
+    dtype = torch.int64 if isinstance(value, int) else torch.float64
+    return torch.zeros((), dtype=dtype, device="cpu") + value
 
 
 def require_floating(op: str, **tensors: Tensor | None) -> None:
@@ -77,6 +82,14 @@ def require_scalar(op: str, **tensors: Tensor | None) -> None:
             )
 
 
+def require_count(op: str, **tensors: Tensor) -> None:
+    """Require 0-d tensors of at least 1, where a value can be read without waiting for a device."""
+    for name, tensor in tensors.items():
+        readable = tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
+        if readable and not tensor.item() >= 1:
+            raise ValueError(f"{op}: {name} is {tensor.item():g}, it must be at least 1")
+
+
 def require_fraction(op: str, **values: float) -> None:
     """Require 0 <= value < 1."""
     for name, value in values.items():
@@ -126,9 +139,9 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
                 f"{op}: {name} is expanded, several of its elements share memory; clone it first"
             )
     spans = sorted((*span, name) for name, tensor in tensors.items() if (span := _span(tensor)) is not None)
-    for i, (_, end, name) in enumerate(spans):
-        for other_begin, _, other in spans[i + 1 :]:
-            if other_begin >= end:
+    for i, (device, _, end, name) in enumerate(spans):
+        for other_device, other_begin, _, other in spans[i + 1 :]:
+            if other_device != device or other_begin >= end:
                 break
             first, second = (name, other) if name in written else (other, name)
             if first in written and _overlap(tensors[first], tensors[second]):
@@ -137,16 +150,41 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
                 )
 
 
-def _span(tensor: Tensor) -> tuple[int, int] | None:
-    """Return the addresses from a tensor's first element to the end of its last; None without memory."""
+def _span(tensor: Tensor) -> tuple[str, int, int] | None:
+    """Return device and addresses from a tensor's first element to the end of its last; None without memory."""
     if tensor.device.type == "meta" or isinstance(tensor, FakeTensor) or not tensor.numel():
         return None
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     begin = tensor.data_ptr()
-    return begin, begin + (last + 1) * tensor.element_size()
+    return str(tensor.device), begin, begin + (last + 1) * tensor.element_size()
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors with crossing spans surely share memory; interleaved views are disjoint."""
-    same_storage = a.device == b.device and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-    return same_storage and (a.data_ptr() == b.data_ptr() or (a.is_contiguous() and b.is_contiguous()))
+    """Tell whether two tensors of one device have a byte in common; views that interleave have none."""
+    # An element of a lies Σ iₖsₖ bytes after a's first, one of b Σ jₖtₖ bytes after b's first. Dimensions of
+    # equal stride are taken together: only the difference of their indices counts.
+    spans: dict[int, tuple[int, int]] = {}
+    for tensor, sign in ((a, 1), (b, -1)):
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            low, high = spans.get(stride * tensor.element_size(), (0, 0))
+            change = sign * (size - 1)
+            spans[stride * tensor.element_size()] = (low + min(change, 0), high + max(change, 0))
+    spans.pop(0, None)
+    distance = b.data_ptr() - a.data_ptr()
+    steps = sorted(((stride, *span) for stride, span in spans.items()), reverse=True)
+    return _reaches(distance - a.element_size() + 1, distance + b.element_size() - 1, steps)
+
+
+def _reaches(low: int, high: int, steps: Sequence[tuple[int, int, int]]) -> bool:
+    """Tell whether low ≤ Σ k·stride ≤ high for some k within the bounds of each (stride, least k, most k).
+
+    Strides descend, so that for views of one buffer hardly more than one k is possible at each level.
+    """
+    if not steps:
+        return low <= 0 <= high
+    (stride, least, most), *rest = steps
+    rest_low = sum(s * k for s, k, _ in rest)
+    rest_high = sum(s * k for s, _, k in rest)
+    first = max(least, -((rest_high - low) // stride))
+    last = min(most, (high - rest_low) // stride)
+    return any(_reaches(low - k * stride, high - k * stride, rest) for k in range(first, last + 1))

@@ -76,7 +76,7 @@ def adam8_(
         gradient from the first step on leaves the parameter unchanged, bit for bit.
 
     Source:
-        Q-Clean (seeds/clean_paper.txt); Kingma & Ba, Adam (2014). Reference: python_ref/quantize.py.
+        The Clean paper; Kingma & Ba, Adam (2014). Reference: python_ref/quantize.py.
     """
     require_block_size("adam8_", block_size)
     random = random_arguments("adam8_", seed=seed, step=step, stream=stream, offset=offset)

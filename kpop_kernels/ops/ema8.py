@@ -55,7 +55,7 @@ def ema_int8_(
         good.
 
     Source:
-        Q-Clean (seeds/clean_paper.txt), appendix B. Reference: python_ref/quantize.py.
+        The Clean paper, appendix B. Reference: python_ref/quantize.py.
     """
     require_block_size("ema_int8_", block_size)
     random = random_arguments("ema_int8_", seed=seed, step=step, stream=stream, offset=offset)
@@ -101,7 +101,7 @@ def ema_sq_dynamic8_(
         every product and sum is rounded, nothing is fused. NaN or Inf in x poisons its block for good.
 
     Source:
-        Q-Clean (seeds/clean_paper.txt), appendix B. Reference: python_ref/quantize.py.
+        The Clean paper, appendix B. Reference: python_ref/quantize.py.
     """
     require_block_size("ema_sq_dynamic8_", block_size)
     if out is None:

@@ -78,7 +78,7 @@ def quantize_int8(
         blocks do not notice.
 
     Source:
-        Q-Clean (seeds/clean_paper.txt), eqs. 17–22; Salmon et al., Parallel Random Numbers: As Easy as 1, 2,
+        The Clean paper, eqs. 17–22; Salmon et al., Parallel Random Numbers: As Easy as 1, 2,
         3 (2011). Reference: python_ref/quantize.py.
     """
     require_block_size("quantize_int8", block_size)

@@ -170,9 +170,7 @@ def require_nonnegative(owner: str, **values: Any) -> None:
     """Raise ValueError for a negative hyper-parameter, or a tensor of more than one element."""
     for name, value in values.items():
         if isinstance(value, Tensor) and value.numel() != 1:
-            raise ValueError(
-                f"{owner}: {name} has {value.numel()} elements, a tensor {name} must have 1-element"
-            )
+            raise ValueError(f"{owner}: Tensor {name} must be 1-element, it has {value.numel()} elements")
         if not value >= 0.0:
             raise ValueError(f"{owner}: {name} is {value}, it must not be negative")
 

@@ -57,4 +57,4 @@ def accumulate(factor: Tensor, moment: Tensor, *, beta: float, normalize: bool) 
     usable = torch.isfinite(trace) & (trace > 0)
     share = torch.where(usable, torch.full_like(trace, 1 - beta), 0.0)
     weight = torch.where(usable, share / trace, 0.0) if normalize else share
-    factor.mul_(1 - share).add_(torch.where(usable, moment, 0.0) * weight)
+    factor.mul_(1 - share).addcmul_(torch.where(usable, moment, 0.0), weight)

@@ -20,6 +20,13 @@ SIDES: tuple[tuple[Side, str, str], ...] = (("left", "L", "Q_L"), ("right", "R",
 """Each side of a matrix with the state keys of its factor and its basis."""
 
 
+_MODES: dict[str, dict[str, Any]] = {
+    "default": {"betas": (0.9, 0.95), "factor_norm": "trace"},
+    "seed": {"betas": (0.9, 0.999), "factor_norm": "rows"},
+}
+"""What each mode sets where nothing else is given."""
+
+
 class KPOP(MatrixOptimizer):
     """Adam in the eigenbasis of Kronecker-factored curvature (K-FAC eigenbasis + Adam).
 
@@ -47,7 +54,8 @@ class KPOP(MatrixOptimizer):
         factor_norm: "trace" divides each new second moment by its trace, which makes the step independent of the
             scale of the loss; "rows" divides by the number of rows, as the article does. Default by mode.
         mode: "seed" is the article to the letter: factors start at the identity, eigendecompositions on steps 1
-            to 10 and every 100th, eigenvalues rising, moments not carried along. It trains worse.
+            to 10 and every 100th, eigenvalues rising, moments not carried along. It trains worse. A group with a
+            mode of its own has that mode's betas and factor_norm unless it gives its own.
 
     Raises:
         ValueError: A hyper-parameter is out of range.
@@ -79,20 +87,26 @@ class KPOP(MatrixOptimizer):
         factor_norm: Literal["trace", "rows"] | None = None,
         mode: Literal["default", "seed"] = "default",
     ) -> None:
-        seed = mode == "seed"
+        of_mode = _MODES.get(mode, _MODES["default"])
         defaults = dict(
             lr=lr,
-            betas=betas or ((0.9, 0.999) if seed else (0.9, 0.95)),
+            betas=betas or of_mode["betas"],
             eps=eps,
             weight_decay=weight_decay,
             maximize=maximize,
             factor_beta=factor_beta,
             precondition_frequency=precondition_frequency,
             max_precond_dim=max_precond_dim,
-            factor_norm=factor_norm or ("rows" if seed else "trace"),
+            factor_norm=factor_norm or of_mode["factor_norm"],
             mode=mode,
         )
         super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; its hyper-parameters are checked before anything changes."""
+        if isinstance(param_group, dict):
+            param_group = _MODES.get(param_group.get("mode", ""), {}) | param_group
+        super().add_param_group(param_group)
 
     def attach(
         self,
@@ -174,7 +188,9 @@ class KPOP(MatrixOptimizer):
                 raise ValueError(f"KPOP: {name} is {group[name]}, it must be at least 1")
         for name, allowed in (("factor_norm", ("trace", "rows")), ("mode", ("default", "seed"))):
             if group[name] not in allowed:
-                raise ValueError(f"KPOP: {name} is {group[name]!r}, it must be one of {allowed}")
+                raise ValueError(
+                    f"KPOP: {name} is {group[name]!r}, it must be one of {', '.join(map(repr, allowed))}"
+                )
 
     def _new_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         rule = self._route(parameter, group)
@@ -190,7 +206,7 @@ class KPOP(MatrixOptimizer):
 
     def _update(self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         rule = self._route(parameter, group)
-        matrix, gradient = as_matrices(parameter, rule), as_matrices(grad, rule)
+        matrix, gradient = as_matrices(parameter, rule), as_matrices(grad, rule).contiguous()
         self._update_factors(parameter, gradient, state, group)
         if _refresh_due(int(state["step"].item()), group):
             self._refresh(state, seed=group["mode"] == "seed")

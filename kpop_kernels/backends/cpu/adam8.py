@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from ... import _native
+from ..._native import Adam8Step
 from ..._schema.quantize import adam_bound
 from .native import FLOATS, dense, kernels, random_stream, threads
 
@@ -37,7 +37,7 @@ def adam8_(
         return
     grad = grad.contiguous()
     moments = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
-    adam_step = _native.Adam8Step(
+    adam_step = Adam8Step(
         beta1=beta1,
         one_minus_beta1=1 - beta1,
         beta2=beta2,

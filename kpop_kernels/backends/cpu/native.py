@@ -6,18 +6,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ... import _native
+from ..._native import Cpu, Float, RandomStream
 
 FLOATS = {
-    torch.float32: _native.Float.float32,
-    torch.bfloat16: _native.Float.bfloat16,
-    torch.float16: _native.Float.float16,
+    torch.float32: Float.float32,
+    torch.bfloat16: Float.bfloat16,
+    torch.float16: Float.float16,
 }
 
-_kernels = _native.Cpu()
+_kernels = Cpu()
 
 
-def kernels() -> _native.Cpu:
+def kernels() -> Cpu:
     """Return the kernels in use: the best instruction set of this processor, or the one named by `using`."""
     return _kernels
 
@@ -30,7 +30,7 @@ def using(isa: str) -> Iterator[None]:
         ValueError: This processor or this build has no kernels of that name.
     """
     global _kernels
-    before, _kernels = _kernels, _native.Cpu(isa)
+    before, _kernels = _kernels, Cpu(isa)
     try:
         yield
     finally:
@@ -47,9 +47,9 @@ def dense(*written: Tensor) -> Iterator[tuple[Tensor, ...]]:
             tensor.copy_(copy)
 
 
-def random_stream(seed: int, step: int | Tensor, stream: int, offset: int) -> _native.RandomStream:
+def random_stream(seed: int, step: int | Tensor, stream: int, offset: int) -> RandomStream:
     """Return the name of a tensor's random numbers; the dispatcher passes seeds as signed integers."""
-    return _native.RandomStream(
+    return RandomStream(
         seed=seed & 0xFFFFFFFFFFFFFFFF, step=int(step) & 0xFFFFFFFF, stream=stream, offset=offset
     )
 

@@ -1,0 +1,105 @@
+"""The optimizers that every shared test runs on, and what those tests must know of each."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from kpop_kernels.optim import KPOP
+
+
+@dataclass(frozen=True)
+class OptimizerCase:
+    """One optimizer as the conventions suite sees it.
+
+    Attributes:
+        name: The id of the case in test names.
+        cls: The optimizer class; its `__name__` is what error messages must mention.
+        lr: A learning rate at which small problems descend. A power of two, so that a float32 tensor
+            and a Python float hold the same number.
+        alternatives: For each hyper-parameter that changes the trajectory, a legal value that is not its
+            default and makes a difference within `STEPS_TO_SEE_A_HYPERPARAMETER` steps.
+        implementation_flags: Hyper-parameters that choose how the update is computed, not its value.
+        invalid: Constructor arguments that must raise `ValueError`, each with a pattern of the message.
+            Bad `lr`, `betas`, `eps` and `weight_decay` are tested for every optimizer and not listed.
+        optional_group_keys: Group keys that a checkpoint of an older release may lack; None means all.
+        supports_complex: Whether complex parameters train (as their real view) instead of being refused.
+        departures: Test functions this optimizer must fail, each with the reason. An optimizer of this
+            package has none; a baseline's departures prove that those tests can fail.
+    """
+
+    name: str
+    cls: type[Optimizer]
+    lr: float
+    alternatives: Mapping[str, Any]
+    implementation_flags: frozenset[str] = frozenset()
+    invalid: tuple[tuple[Mapping[str, Any], str], ...] = ()
+    optional_group_keys: frozenset[str] | None = None
+    supports_complex: bool = False
+    departures: Mapping[str, str] = field(default_factory=dict)
+
+    def make(self, params: Iterable[Any], **hyperparameters: Any) -> Optimizer:
+        """Build the optimizer over `params` with the case's learning rate unless another is given."""
+        return self.cls(params, **{"lr": self.lr, **hyperparameters})
+
+
+STEPS_TO_SEE_A_HYPERPARAMETER = 12
+
+CASES = (
+    OptimizerCase(
+        name="torch.AdamW",
+        cls=torch.optim.AdamW,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "weight_decay": 0.1,
+            "amsgrad": True,
+            "maximize": True,
+        },
+        implementation_flags=frozenset(
+            {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
+        ),
+        optional_group_keys=frozenset(
+            {"amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused"}
+        ),
+        supports_complex=True,
+        departures={
+            "test_a_sparse_gradient_is_refused_by_name_and_changes_nothing": "its error says Adam",
+            "test_a_step_of_non_finite_gradients_is_as_if_it_never_happened": "NaN stays in the moments",
+            "test_one_non_finite_gradient_leaves_its_parameter_and_the_others_finite": "NaN gets in",
+            "test_a_tensor_learning_rate_is_the_float_bit_for_bit": "step size in float32",
+            "test_a_default_dtype_of_float64_changes_neither_state_nor_parameters": "step becomes float64",
+            "test_loading_keeps_the_dtype_and_bits_of_every_state_tensor": "state is cast to the parameter",
+            "test_training_after_loading_does_not_change_what_was_loaded": "loaded tensors are aliased",
+            "test_the_dummy_step_of_distributed_checkpoint_does_not_count": "zero gradients advance step",
+        },
+    ),
+    OptimizerCase(
+        name="KPOP",
+        cls=KPOP,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "weight_decay": 0.1,
+            "maximize": True,
+            "factor_beta": 0.5,
+            "precondition_frequency": 3,
+            "max_precond_dim": 2,
+            "factor_norm": "rows",
+            "mode": "seed",
+        },
+        invalid=(
+            ({"factor_beta": 1.5}, "factor_beta holds 1.5"),
+            ({"precondition_frequency": 0}, "precondition_frequency is 0"),
+            ({"max_precond_dim": 0}, "max_precond_dim is 0"),
+            ({"factor_norm": "none"}, "factor_norm is 'none'"),
+            ({"mode": "paper"}, "mode is 'paper'"),
+        ),
+    ),
+)
