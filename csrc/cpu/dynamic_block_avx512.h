@@ -92,11 +92,13 @@ inline Magnitudes magnitudes(const float* x, __m512 inverse) {
 }
 
 // dynamic_index of sixteen magnitudes, by their lines. Lanes that are too near a midpoint to tell are added to `near`.
-inline __m512i index_by_line(const Lines& lines, __m512 magnitude, __mmask16& near) {
-  const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 23);
+inline __m512i index_by_line(const Lines& lines, __m512 magnitude, __m512i ties, __mmask16& near) {
+  const __m512i bits = _mm512_castps_si512(magnitude);
+  const __m512i exponent = _mm512_srli_epi32(bits, 23);
   const __m512 threshold = _mm512_permutex2var_ps(lines.threshold[0], exponent, lines.threshold[1]);
   __m512i region = _mm512_permutex2var_epi32(lines.region[0], exponent, lines.region[1]);
-  const __mmask16 beyond = _mm512_cmp_ps_mask(magnitude, threshold, _CMP_GT_OQ);
+  // Positive values order like their bits.
+  const __mmask16 beyond = _mm512_cmpgt_epi32_mask(_mm512_add_epi32(bits, ties), _mm512_castps_si512(threshold));
   region = _mm512_mask_add_epi32(region, beyond, region, _mm512_set1_epi32(1));
   const __m512 line = _mm512_fmadd_ps(magnitude, _mm512_permutexvar_ps(region, lines.slope),
                                       _mm512_permutexvar_ps(region, lines.offset));
@@ -121,7 +123,7 @@ inline void encode_vectors(const DynamicMap& map, const Lines& lines, const floa
 #pragma GCC unroll 4
   for (int j = 0; j < vectors; ++j) {
     m[j] = magnitudes<is_signed>(x + 16 * j, inverse);
-    codes[j] = code_of_index<is_signed>(index_by_line(lines, m[j].value, near), m[j].negative);
+    codes[j] = code_of_index<is_signed>(index_by_line(lines, m[j].value, m[j].ties, near), m[j].negative);
   }
   if (__builtin_expect(near == 0, 1)) return;
   for (int j = 0; j < vectors; ++j)

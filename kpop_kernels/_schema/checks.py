@@ -138,12 +138,13 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
             raise ValueError(
                 f"{op}: {name} is expanded, several of its elements share memory; clone it first"
             )
+    order = {name: position for position, name in enumerate(tensors)}
     spans = sorted((*span, name) for name, tensor in tensors.items() if (span := _span(tensor)) is not None)
     for i, (device, _, end, name) in enumerate(spans):
         for other_device, other_begin, _, other in spans[i + 1 :]:
             if other_device != device or other_begin >= end:
                 break
-            first, second = (name, other) if name in written else (other, name)
+            first, second = sorted((name, other), key=lambda each: (each not in written, order[each]))
             if first in written and _overlap(tensors[first], tensors[second]):
                 raise ValueError(
                     f"{op}: {first} is written and shares memory with {second}; clone one of them"

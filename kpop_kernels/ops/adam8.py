@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._schema import scalar
 from .._schema.quantize import require_block_size
-from ._random import random_arguments, random_arguments_foreach
+from ._arguments import random_arguments, random_arguments_foreach
 
 
 def adam8_(

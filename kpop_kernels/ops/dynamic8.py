@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._schema.quantize import require_block_size
+from ._arguments import output_arguments
 
 
 class QuantizedDynamic8(NamedTuple):
@@ -59,11 +60,11 @@ def quantize_dynamic8(
         python_ref/quantize.py.
     """
     require_block_size("quantize_dynamic8", block_size)
+    options = {"block_size": block_size, "signed": signed}
     if out is None:
-        return QuantizedDynamic8(*torch.ops.kpop.quantize_dynamic8(x, block_size=block_size, signed=signed))
-    codes, absmax = out
-    torch.ops.kpop.quantize_dynamic8.out(x, block_size=block_size, signed=signed, out0=codes, out1=absmax)
-    return QuantizedDynamic8(codes, absmax)
+        return QuantizedDynamic8(*torch.ops.kpop.quantize_dynamic8(x, **options))
+    torch.ops.kpop.quantize_dynamic8.out(x, **options, **output_arguments("quantize_dynamic8", out, 2))
+    return QuantizedDynamic8(*out)
 
 
 def dequantize_dynamic8(

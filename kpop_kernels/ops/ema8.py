@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._schema.quantize import require_block_size
-from ._random import random_arguments, random_arguments_foreach
+from ._arguments import random_arguments, random_arguments_foreach
 
 
 def ema_int8_(

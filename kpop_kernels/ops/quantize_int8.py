@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .._schema.quantize import require_block_size
-from ._random import random_arguments, random_arguments_foreach
+from ._arguments import output_arguments, random_arguments, random_arguments_foreach
 
 Rounding = Literal["stochastic", "nearest"]
 Mode = Literal["unbiased", "paper"]
@@ -86,7 +86,7 @@ def quantize_int8(
     options = {"block_size": block_size, "rounding": rounding, "mode": mode, **random}
     if out is None:
         return QuantizedInt8(*torch.ops.kpop.quantize_int8(x, **options))
-    torch.ops.kpop.quantize_int8.out(x, **options, **{f"out{i}": tensor for i, tensor in enumerate(out)})
+    torch.ops.kpop.quantize_int8.out(x, **options, **output_arguments("quantize_int8", out, 3))
     return QuantizedInt8(*out)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ._random import random_arguments, random_arguments_foreach
+from ._arguments import random_arguments, random_arguments_foreach
 
 
 def stochastic_round_bf16(

@@ -1,4 +1,4 @@
-"""The arguments that name random numbers, in the form that torch's dispatcher takes."""
+"""Arguments in the form that torch's dispatcher takes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +31,13 @@ def random_arguments_foreach(
         require_integer(op, 0, 2**32 - 1, stream=item_stream)
         require_integer(op, 0, 2**63 - 1, offset=item_offset)
     return {**_seed_and_step(op, seed, step), "stream": streams, "offset": offsets}
+
+
+def output_arguments(op: str, out: Sequence[Tensor], count: int) -> dict[str, Tensor]:
+    """Return several outputs by the names that they have in the ``out`` overload."""
+    if len(out) != count:
+        raise ValueError(f"{op}: out has {len(out)} tensors, it must have {count}")
+    return {f"out{i}": tensor for i, tensor in enumerate(out)}
 
 
 def _seed_and_step(op: str, seed: int, step: int | Tensor) -> dict[str, Any]:
