@@ -129,24 +129,24 @@ def test_writes_the_average_to_out(variant):
     assert_same([out], [oracle.ema_sq_dynamic8(old_blocks(x, 256)[1], x, beta=0.9)[0]])
 
 
+def columns(blocks):
+    """Return a list of each field, copied."""
+    return [[field.clone() for field in column] for column in zip(*blocks, strict=True)]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lists_are_their_items(variant):
     xs = [values(i, *shape) for i, shape in enumerate([(5,), (3, 300), (0,)])]
     blocks = [old_blocks(x, 64) for x in xs]
     options = {"beta": 0.9, "block_size": 64}
-    lists = [
-        [field.clone() for field in column] for column in zip(*(affine for affine, _ in blocks), strict=True)
-    ]
+    lists = columns(affine for affine, _ in blocks)
     key = {"seed": 9, "step": 8, "stream": [3, 4, 5], "offset": [0, 1, 2]}
     averages = Launcher("ema_int8_foreach_", variant)(*lists, xs, **options, **key)
     for i, x in enumerate(xs):
         item_key = {"seed": 9, "step": 8, "stream": 3 + i, "offset": i}
         m, affine = oracle.ema_int8(blocks[i][0], x, **options, **item_key)
         assert_same([averages[i], *(column[i] for column in lists)], [m, *affine])
-    lists = [
-        [field.clone() for field in column]
-        for column in zip(*(dynamic for _, dynamic in blocks), strict=True)
-    ]
+    lists = columns(dynamic for _, dynamic in blocks)
     averages = Launcher("ema_sq_dynamic8_foreach_", variant)(*lists, xs, **options)
     for i, x in enumerate(xs):
         v, dynamic = oracle.ema_sq_dynamic8(blocks[i][1], x, **options)
