@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bench.suite import problem
+from bench.suite import flat, problem
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
 
@@ -80,15 +81,13 @@ def run(device_type: str) -> Iterator[Result]:
 def check(op: str, backend: str, dtype: torch.dtype, device_type: str) -> Result:
     """Compare one operator of one backend with the oracle."""
     given = problem(op, dtype)
-    tensors = {name: tensor.to(device_type, copy=True) for name, tensor in given.tensors.items()}
+    tensors = {name: _copied(tensor, device_type) for name, tensor in given.tensors.items()}
     zero_dim = {name: torch.tensor(value, dtype=torch.float32) for name, value in given.zero_dim.items()}
     with backends.trace() as served:
         returned = getattr(backends.get(backend), op)(*tensors.values(), **given.scalars, **zero_dim)
     assert served == {(op, backend): 1}, f"{op}: {served} ran in place of {backend}"
-    if returned is None:
-        results = tuple(tensors[name] for name in OPERATORS[op].written)
-    else:
-        results = (returned,) if isinstance(returned, Tensor) else tuple(returned)
+    written = [tensors[name] for name in OPERATORS[op].written if name in tensors]
+    results = flat([written if returned is None else [returned, written]])
     error = max(map(_error, results, given.expected()))
     return Result(op, backend, str(dtype).removeprefix("torch."), error, error <= ERROR_BOUND)
 
@@ -111,7 +110,19 @@ def main(device_type: str | None = None) -> int:
     return 0 if all(result.passed for result in results) else 1
 
 
+def _copied(value: Tensor | list[Tensor], device_type: str) -> Any:
+    return (
+        value.to(device_type, copy=True)
+        if isinstance(value, Tensor)
+        else [_copied(item, device_type) for item in value]
+    )
+
+
 def _error(result: Tensor, expected: Tensor) -> float:
+    """Return the relative error in epsilons; integers are right or wrong."""
+    if not result.dtype.is_floating_point:
+        return 0.0 if torch.equal(result.cpu(), expected) else float("inf")
+    expected = expected.to(torch.float64)
     difference = torch.linalg.norm(result.cpu().to(torch.float64) - expected)
     return float(difference / torch.linalg.norm(expected) / torch.finfo(result.dtype).eps)
 

@@ -2,6 +2,8 @@
 
 from enum import Enum
 
+CUDA_COMPILED: bool
+
 class Float(Enum):
     """Element types of tensors that are computed in float32."""
 
