@@ -94,8 +94,8 @@ def _rebase_moments(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     return Problem(tensors, {}, python_ref.kron.rebase_moments)
 
 
-RANDOM = {"seed": 5, "stream": 3, "offset": 2**35 - 9}
-BLOCK_SIZE = {"block_size": 64}
+RANDOM: dict[str, Any] = {"seed": 5, "stream": 3, "offset": 2**35 - 9}
+BLOCK_SIZE: dict[str, Any] = {"block_size": 64}
 
 
 def _quantize_int8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
@@ -172,7 +172,7 @@ def _foreach(op: str, single: Callable[[torch.dtype, torch.Generator], Problem])
                 answers.append(flat(items[i].oracle(*tensors, **shared, **own)))
             return list(zip(*answers, strict=True))
 
-        tensors = {name: [item.tensors[name] for item in items] for name in items[0].tensors}
+        tensors = {name: flat([item.tensors[name] for item in items]) for name in items[0].tensors}
         scalars = {
             name: [value, value + 1] if name in listed else value for name, value in items[0].scalars.items()
         }
