@@ -172,12 +172,21 @@ def dequantize_dynamic8(
 
 
 def ema_int8(
-    m: Affine, x: Tensor, *, beta: float, block_size: int = 256, **random: int
+    m: Affine,
+    x: Tensor,
+    *,
+    beta: float,
+    seed: int,
+    step: int,
+    stream: int,
+    offset: int = 0,
+    block_size: int = 256,
 ) -> tuple[Tensor, Affine]:
     """Return β·m + (1-β)·x, and its blocks rounded stochastically."""
     mean = _ema(dequantize_int8(*m, block_size=block_size), beta, _part(beta) * _values(x))
     mean = mean.reshape(x.shape)
-    return mean, quantize_int8(mean, block_size=block_size, **random)
+    blocks = quantize_int8(mean, block_size=block_size, seed=seed, step=step, stream=stream, offset=offset)
+    return mean, blocks
 
 
 def ema_sq_dynamic8(v: Dynamic, x: Tensor, *, beta: float, block_size: int = 256) -> tuple[Tensor, Dynamic]:
@@ -214,8 +223,16 @@ def adam8(
     W = (1 - lr·weight_decay)·W - lr·N. The update uses the float32 moments, not their blocks.
     """
     g = -grad if maximize else grad
-    random = {"seed": seed, "step": step, "stream": stream, "offset": offset}
-    m, new_exp_avg = ema_int8(exp_avg, g, beta=beta1, block_size=block_size, **random)
+    m, new_exp_avg = ema_int8(
+        exp_avg,
+        g,
+        beta=beta1,
+        seed=seed,
+        step=step,
+        stream=stream,
+        offset=offset,
+        block_size=block_size,
+    )
     v, new_exp_avg_sq = ema_sq_dynamic8(exp_avg_sq, g, beta=beta2, block_size=block_size)
     correction1, correction2 = (f32(1 / (1 - beta**step)) for beta in (beta1, beta2))
     limit = f32(adam_bound(beta1, beta2) if clip is None else clip)
