@@ -35,6 +35,21 @@ def require_matrix(op: str, **tensors: Tensor | None) -> None:
             raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be (..., rows, columns)")
 
 
+def require_square(op: str, **tensors: Tensor) -> None:
+    """Require (..., n, n)."""
+    require_matrix(op, **tensors)
+    for name, tensor in tensors.items():
+        if tensor.shape[-2] != tensor.shape[-1]:
+            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be (..., n, n)")
+
+
+def require_equal_lengths(op: str, first: str, count: int, **lists: Sequence[Tensor]) -> None:
+    """Require lists as long as the first one."""
+    for name, tensors in lists.items():
+        if len(tensors) != count:
+            raise ValueError(f"{op}: {name} has {len(tensors)} tensors, it must have {count} like {first}")
+
+
 def require_shape(op: str, shape: Sequence[int], why: str, **tensors: Tensor | None) -> None:
     """Require one shape; ``why`` ends the sentence."""
     for name, tensor in tensors.items():
@@ -92,24 +107,31 @@ def refuse_autograd(op: str, tensors: Mapping[str, Tensor]) -> None:
 
 def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Sequence[str]) -> None:
     """Refuse written tensors that overlap themselves (expanded) or any other argument."""
+    sharing: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
+            sharing.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
     for name in written:
         tensor = tensors[name]
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(f"{op}: {name} is expanded, several of its elements share memory; clone it first")
-        for other, partner in tensors.items():
-            if other != name and _overlap(tensor, partner):
-                raise ValueError(f"{op}: {name} is written and shares memory with {other}; clone one of them")
+            raise ValueError(
+                f"{op}: {name} is expanded, several of its elements share memory; clone it first"
+            )
+    for names in sharing.values():
+        for name in (name for name in names if name in written):
+            for other in names:
+                if other != name and _overlap(tensors[name], tensors[other]):
+                    raise ValueError(
+                        f"{op}: {name} is written and shares memory with {other}; clone one of them"
+                    )
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors surely share memory; interleaved views are taken to be disjoint."""
-    if a.device != b.device or a.device.type == "meta" or isinstance(a, FakeTensor):
-        return False
-    if not a.numel() or not b.numel() or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+    """Tell whether tensors of one storage surely share memory; interleaved views are taken to be disjoint."""
+    if not a.numel() or not b.numel():
         return False
     if a.data_ptr() == b.data_ptr():
         return True
     dense = a.is_contiguous() and b.is_contiguous()
     end_a, end_b = (t.data_ptr() + t.numel() * t.element_size() for t in (a, b))
     return dense and a.data_ptr() < end_b and b.data_ptr() < end_a
-
