@@ -52,10 +52,10 @@ def inverse_root_foreach(
     for i, item in enumerate(A):
         sizes.setdefault(item.shape[-1], []).append(i)
     for n, members in sizes.items():
-        S = torch.cat([A[i].reshape(-1, n, n) for i in members])
+        counts = [bounds[i].numel() for i in members]
+        S = torch.cat([A[i].reshape(count, n, n) for i, count in zip(members, counts, strict=True)])
         root, bound = torch.empty_like(S), torch.empty(len(S), dtype=compute_dtype(S), device=S.device)
         inverse_root(S, p, **options, out=(root, bound))
-        counts = [bounds[i].numel() for i in members]
         for i, X, L in zip(members, root.split(counts), bound.split(counts), strict=True):
             out[i].copy_(X.reshape(out[i].shape))
             bounds[i].copy_(L.reshape(bounds[i].shape))
@@ -82,27 +82,27 @@ def _coupled_newton_schulz(
 ) -> Tensor:
     """Return Y^(1/2) or Y^(-1/2). Only products are rounded, Y and Z themselves are carried in full.
 
-    The first step needs one product, because Z = I; the last one updates only what is wanted.
+    The first step needs one product, because Z = I; the last one updates only what is wanted. Y and Z, never
+    P, are kept symmetric: otherwise the null directions of a singular matrix leak into the others.
     """
     scales = coefficients.power_of_two_scales(tuple(schedule))
     last = len(schedule) - 1
-    Z = P = torch.empty(0)
-    spare_Y, spare_Z = torch.empty_like(Y), torch.empty_like(Y)
+    Z, product = torch.zeros_like(Y), torch.empty_like(Y)
     for step, ((a, b), scale) in enumerate(zip(schedule, scales, strict=False)):
-        Y_rounded = rounding(Y, scale.Y)
+        Y_rounded, Z_rounded = rounding(Y, scale.Y), rounding(Z, scale.Z)
+        P = rounding(torch.bmm(Z_rounded, Y_rounded), scale.P) if step else Y_rounded
         if step == 0:
-            P, Z_next = Y_rounded, Y * b
-            Z_next.diagonal(dim1=-2, dim2=-1).add_(a)
-        else:
-            Z_rounded = rounding(Z, scale.Z)
-            P = rounding(torch.bmm(Z_rounded, Y_rounded), scale.P)
-        if step < last or want == "Y":
-            Y, spare_Y = torch.baddbmm(Y, Y_rounded, P, beta=a, alpha=b, out=spare_Y), Y
-        if step == 0:
-            Z = Z_next
+            Z = Y * b
+            Z.diagonal(dim1=-2, dim2=-1).add_(a)
         elif step < last or want == "Z":
-            Z, spare_Z = torch.baddbmm(Z, P, Z_rounded, beta=a, alpha=b, out=spare_Z), Z
+            Z = _symmetric_part(torch.baddbmm(Z, P, Z_rounded, beta=a, alpha=b, out=product))
+        if step < last or want == "Y":
+            Y = _symmetric_part(torch.baddbmm(Y, Y_rounded, P, beta=a, alpha=b, out=product))
     return Y if want == "Y" else Z
+
+
+def _symmetric_part(X: Tensor) -> Tensor:
+    return (X + X.mT).mul_(0.5)
 
 
 def _pairs(flat: Sequence[float]) -> list[tuple[float, float]]:
