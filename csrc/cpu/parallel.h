@@ -56,6 +56,8 @@ inline void run_team(int threads, const Body& body) {
     body(Team{omp_get_thread_num(), omp_get_num_threads()});
     return;
   }
+#else
+  static_cast<void>(threads);
 #endif
   body(Team{});
 }

@@ -162,8 +162,8 @@ def _flatten(named: dict[str, Any]) -> dict[str, Tensor]:
     for name, value in named.items():
         if isinstance(value, Tensor):
             tensors[name] = value
-        elif isinstance(value, list | tuple):
-            tensors |= {f"{name}[{i}]": item for i, item in enumerate(value) if isinstance(item, Tensor)}
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+            tensors |= {f"{name}[{i}]": item for i, item in enumerate(value)}
     return tensors
 
 
