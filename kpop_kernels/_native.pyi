@@ -179,3 +179,30 @@ class Cpu:
         random: RandomStream,
         threads: int,
     ) -> None: ...
+    def symmetric_product(
+        self,
+        A: int,
+        A_depth_major: bool,
+        B: int,
+        B_depth_major: bool,
+        C: int,
+        out: int,
+        *,
+        batch: int,
+        n: int,
+        k: int,
+        alpha: float,
+        beta: float,
+        threads: int,
+    ) -> None: ...
+    def inverse_root(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        p: int,
+        *,
+        schedule: list[float],
+        second_stage: list[float],
+        damping: float,
+        relative_damping: float,
+        threads: int,
+    ) -> None: ...
