@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from kpop_kernels.optim import KPOP
+from kpop_kernels.optim import KPOP, SOAP
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,29 @@ class OptimizerCase:
     supports_complex: bool = False
     departures: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def ours(self) -> bool:
+        """Whether the optimizer is this package's, not a baseline."""
+        return self.cls.__module__.startswith("kpop_kernels")
+
     def make(self, params: Iterable[Any], **hyperparameters: Any) -> Optimizer:
         """Build the optimizer over `params` with the case's learning rate unless another is given."""
         return self.cls(params, **{"lr": self.lr, **hyperparameters})
 
 
 STEPS_TO_SEE_A_HYPERPARAMETER = 12
+
+INVALID_EVERYWHERE = (
+    ({"on_nonfinite": "zero"}, "on_nonfinite is 'zero'"),
+    ({"rules": {"*": "diagonal"}}, "rules give '\\*' 'diagonal'"),
+    ({"rules": ["*"]}, "rules must map name patterns to treatments, got list"),
+)
+"""What every optimizer of this package refuses."""
+
+INVALID_REFRESH = (
+    ({"precondition_frequency": 0}, "precondition_frequency is 0"),
+    ({"max_precond_dim": 0}, "max_precond_dim is 0"),
+)
 
 CASES = (
     OptimizerCase(
@@ -93,13 +110,45 @@ CASES = (
             "max_precond_dim": 2,
             "factor_norm": "rows",
             "mode": "seed",
+            "stagger": True,
+            "rules": {"#0": "left"},
         },
+        implementation_flags=frozenset({"on_nonfinite"}),
         invalid=(
+            *INVALID_EVERYWHERE,
+            *INVALID_REFRESH,
             ({"factor_beta": 1.5}, "factor_beta holds 1.5"),
-            ({"precondition_frequency": 0}, "precondition_frequency is 0"),
-            ({"max_precond_dim": 0}, "max_precond_dim is 0"),
             ({"factor_norm": "none"}, "factor_norm is 'none'"),
             ({"mode": "paper"}, "mode is 'paper'"),
+        ),
+    ),
+    OptimizerCase(
+        name="SOAP",
+        cls=SOAP,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "shampoo_beta": 0.5,
+            "eps": 1e-2,
+            "weight_decay": 0.1,
+            "maximize": True,
+            "precondition_frequency": 3,
+            "max_precond_dim": 2,
+            "method": "qr",
+            "transport": "both",
+            "first_basis": "identity",
+            "stagger": True,
+            "rules": {"#0": "left"},
+        },
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_EVERYWHERE,
+            *INVALID_REFRESH,
+            ({"shampoo_beta": 1.0}, "shampoo_beta holds 1.0"),
+            ({"method": "svd"}, "method is 'svd'"),
+            ({"transport": "none"}, "transport is 'none'"),
+            ({"first_basis": "random"}, "first_basis is 'random'"),
         ),
     ),
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kpop_kernels.optim import KPOP
+from kpop_kernels.optim import KPOP, SOAP
 from tests.optim.gates import Gate, early_drop, first_step_rms, train_error
 
 
@@ -15,6 +15,11 @@ def kpop(precondition_frequency):
     return make
 
 
+def plain(cls, **options):
+    """An optimizer that needs only parameters and a learning rate."""
+    return lambda model, params, lr: cls(params, lr=lr, **options)
+
+
 GATES = (
     # Without moment transport 0.57, with transport in the wrong direction 0.50.
     Gate("A1 KPOP refreshed every 10 steps", kpop(10), 3e-3, train_error, 0.0, 0.36),
@@ -22,6 +27,12 @@ GATES = (
     Gate("A2 KPOP refreshed every step", kpop(1), 1e-2, train_error, 0.0, 0.20),
     # Without bias correction 4.54.
     Gate("E KPOP", kpop(10), 1e-2, early_drop, 4.03, 4.37, stop_after=40),
+    # Without rotation of the first moment 0.53, with rotation in the wrong direction 0.55.
+    Gate("A4 SOAP at a small rate", plain(SOAP), 3e-3, train_error, 0.0, 0.35),
+    # With eigenvectors reordered at each refresh but not the second moment 0.214, without rotating back 5.6.
+    Gate("A5 SOAP", plain(SOAP), 1e-2, train_error, 0.0, 0.195),
+    # Without bias correction 4.09, without that of the second moment 4.56.
+    Gate("E SOAP", plain(SOAP), 1e-2, early_drop, 3.61, 3.91, stop_after=40),
 )
 
 
