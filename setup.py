@@ -64,6 +64,7 @@ class NinjaBuild:
         self.folder = folder
         self.lines = [
             "ninja_required_version = 1.3",
+            f"builddir = {folder}",
             "rule compile",
             "  command = $run -MD -MF $out.d -c $in -o $out",
             "  depfile = $out.d",
@@ -89,7 +90,7 @@ class NinjaBuild:
 
 
 class BuildNative(build_ext):
-    """Compiles every source for every instruction set, CUDA sources if there is nvcc, and links one module."""
+    """Compiles every source for every instruction set, CUDA ones if there is nvcc, and links one module."""
 
     def build_extension(self, ext: Extension) -> None:
         """Build the extension's objects with ninja, then let setuptools link them."""
@@ -103,6 +104,8 @@ class BuildNative(build_ext):
         build.run()
         ext.sources = []
         ext.extra_objects = build.objects
+        # setuptools links anew only when one of these is newer than the module.
+        ext.depends = build.objects
         super().build_extension(ext)
 
     def _add_cpp(self, build: NinjaBuild) -> None:

@@ -1,4 +1,4 @@
-"""The vocabulary of argument checks: each raises one sentence that says what was wrong and what is allowed."""
+"""The vocabulary of argument checks: each raises one sentence that says what was wrong and what is right."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -61,6 +61,14 @@ def require_scalar(op: str, **tensors: Tensor | None) -> None:
             )
 
 
+def require_count(op: str, **tensors: Tensor) -> None:
+    """Require 0-d tensors of at least 1, where a value can be read without waiting for a device."""
+    for name, tensor in tensors.items():
+        readable = tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
+        if readable and not tensor.item() >= 1:
+            raise ValueError(f"{op}: {name} is {tensor.item():g}, it must be at least 1")
+
+
 def require_fraction(op: str, **values: float) -> None:
     """Require 0 <= value < 1."""
     for name, value in values.items():
@@ -116,9 +124,31 @@ def _storage_address(tensor: Tensor) -> int:
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors of one storage surely overlap; interleaved views are taken to be disjoint."""
-    if a.data_ptr() == b.data_ptr():
-        return True
-    end_a, end_b = (t.data_ptr() + t.numel() * t.element_size() for t in (a, b))
-    dense = a.is_contiguous() and b.is_contiguous()
-    return dense and a.data_ptr() < end_b and b.data_ptr() < end_a
+    """Tell whether two views of one storage have a byte in common; views that interleave have none."""
+    # An element of a lies Σ iₖsₖ bytes after a's first, one of b Σ jₖtₖ bytes after b's first. Dimensions of
+    # equal stride are taken together: only the difference of their indices counts.
+    spans: dict[int, tuple[int, int]] = {}
+    for tensor, sign in ((a, 1), (b, -1)):
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            low, high = spans.get(stride * tensor.element_size(), (0, 0))
+            change = sign * (size - 1)
+            spans[stride * tensor.element_size()] = (low + min(change, 0), high + max(change, 0))
+    spans.pop(0, None)
+    distance = b.data_ptr() - a.data_ptr()
+    steps = sorted(((stride, *span) for stride, span in spans.items()), reverse=True)
+    return _reaches(distance - a.element_size() + 1, distance + b.element_size() - 1, steps)
+
+
+def _reaches(low: int, high: int, steps: Sequence[tuple[int, int, int]]) -> bool:
+    """Tell whether low ≤ Σ k·stride ≤ high for some k within the bounds of each (stride, least k, most k).
+
+    Strides descend, so that for views of one buffer hardly more than one k is possible at each level.
+    """
+    if not steps:
+        return low <= 0 <= high
+    (stride, least, most), *rest = steps
+    rest_low = sum(s * k for s, k, _ in rest)
+    rest_high = sum(s * k for s, _, k in rest)
+    first = max(least, -((rest_high - low) // stride))
+    last = min(most, (high - rest_low) // stride)
+    return any(_reaches(low - k * stride, high - k * stride, rest) for k in range(first, last + 1))

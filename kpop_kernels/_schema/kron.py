@@ -10,9 +10,12 @@ def _require_factor(op: str, name: str, Q: Tensor | None, size: int, G: Tensor) 
     """Require a square factor for one side of G, either shared by the batch or one for each matrix."""
     if Q is None:
         return
-    allowed = {(size, size), (*G.shape[:-2], size, size)}
+    allowed = [(size, size)]
+    if G.ndim > 2:
+        allowed.append((*G.shape[:-2], size, size))
+    # Tuples are compared, not hashed: the sizes are symbols where a graph is compiled for any shape.
     if tuple(Q.shape) not in allowed:
-        wanted = " or ".join(str(shape) for shape in sorted(allowed, key=len))
+        wanted = " or ".join(map(str, allowed))
         raise ValueError(f"{op}: {name} has shape {tuple(Q.shape)}, it must be {wanted}")
 
 
@@ -72,6 +75,7 @@ def _check_kron_adam_(
     require.require_dtype(op, moments, "like the moments", Q_L=Q_L, Q_R=Q_R)
     _check_factors(op, param, ("Q_L", "Q_R"), Q_L, Q_R)
     require.require_scalar(op, lr=lr, step=step, found_inf=found_inf)
+    require.require_count(op, step=step)
     require.require_fraction(op, beta1=beta1, beta2=beta2)
     require.require_not_negative(op, eps=eps, weight_decay=weight_decay)
 
@@ -102,8 +106,8 @@ kron_rotate = declare(
 kron_adam_ = declare(
     Operator(
         "kron_adam_",
-        "Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor? Q_L, Tensor? Q_R, *, "
-        "Tensor lr, float beta1, float beta2, float eps, float weight_decay, Tensor step, "
+        "Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg, Tensor(c!) exp_avg_sq, Tensor? Q_L, Tensor? Q_R, "
+        "*, Tensor lr, float beta1, float beta2, float eps, float weight_decay, Tensor step, "
         "bool maximize=False, Tensor? found_inf=None",
         _check_kron_adam_,
     )

@@ -1,7 +1,8 @@
 """The availability table: which technology serves which device, and why not.
 
 A backend is a folder with one function an operator. `get` gives one by name, every function behind the same
-checks; torch's dispatcher is given the first backend of `ORDER` that serves an operator for a device and dtype.
+checks; torch's dispatcher is given the first backend of `ORDER` that serves an operator for a device and
+dtype.
 """
 
 from collections import Counter
@@ -15,10 +16,10 @@ from torch import Tensor
 
 from .._schema import OPERATORS, Operator
 
-ORDER: dict[str, tuple[str, ...]] = {"cpu": ("cpu", "composite")}
+ORDER: dict[str, tuple[str, ...]] = {"cpu": ("cpu", "composite"), "cuda": ("triton", "composite")}
 """Backends of a device type, best first; devices not listed are served by composite."""
 
-NAMES = ("composite", "cpu")
+NAMES = ("composite", "cpu", "triton")
 
 _observers: list[Counter[tuple[str, str]]] = []
 
@@ -128,7 +129,7 @@ def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
 
 
 def _register(op: Operator) -> None:
-    """Give an operator to torch's dispatcher: composite on every device, the best backend where there is one."""
+    """Give an operator to torch's dispatcher: composite everywhere, the best backend where there is one."""
 
     def routed(*args: Any, **kwargs: Any) -> Any:
         return getattr(serving(op.name, _first_tensor(args, kwargs)), op.name)(*args, **kwargs)

@@ -33,8 +33,8 @@ def kron_rotate(
         TypeError: A tensor is not floating point.
 
     Numerics:
-        With orthogonal factors the Frobenius norm is kept and there-and-back is the identity, both to
-        4e-7·√max(m, n) relative in float32 (m, n up to 257).
+        float32, orthogonal factors, m, n ≤ 257, relative Frobenius errors against float64: the result is
+        within 5e-7, there and back within 8e-7, the norm is kept within 1e-7.
 
     Source:
         George et al., Fast Approximate Natural Gradient Descent in a Kronecker-factored Eigenbasis (2018).
@@ -80,9 +80,9 @@ def kron_adam_(
         lr: Learning rate; a 0-d tensor on the parameter's device is read there, without a synchronization.
         beta1: Decay of the first moment, 0 ≤ β₁ < 1.
         beta2: Decay of the second moment, 0 ≤ β₂ < 1.
-        eps: Added to the denominator.
+        eps: Added to the denominator; with 0, coordinates that never saw a gradient become NaN.
         weight_decay: Decoupled decay.
-        step: Number t of this step, counted from 1; a number or a 0-d tensor.
+        step: Number t of this step, counted from 1; a number or a 0-d tensor (not checked off the CPU).
         maximize: Ascend instead.
         found_inf: 0-d tensor; when it is not zero, nothing is changed (decided on the device).
 
@@ -93,10 +93,12 @@ def kron_adam_(
 
     Numerics:
         With Q_L = Q_R = None it is torch.optim.AdamW (float64: within 1e-12 after 50 steps). A NaN or Inf in
-        one matrix of a batch poisons that matrix only.
+        one matrix of a batch poisons that matrix only. float32, m, n ≤ 257, relative Frobenius errors
+        against float64: within 2e-7 for all three from moments of order one; from zero moments, where
+        nothing covers the error of the rotation, within 5e-7 for exp_avg and 1e-6 for exp_avg_sq.
 
     Source:
-        KPOP (seeds/kpop_article.txt); Vyas et al., SOAP (2024). Reference: python_ref/kron.py.
+        The KPOP article; Vyas et al., SOAP (2024). Reference: python_ref/kron.py.
     """
     torch.ops.kpop.kron_adam_(
         param,
@@ -143,13 +145,23 @@ def rebase_moments_(
         ValueError: Shapes or devices do not fit, or the moments share memory or require grad in grad mode.
         TypeError: A tensor is not floating point.
 
+    Numerics:
+        float32, orthogonal P, m, n ≤ 257: relative Frobenius error below 5e-7 against float64. A NaN or Inf
+        in one matrix of a batch poisons that matrix only.
+
     Source:
-        Clean (seeds/clean_paper.txt), eq. 15. Reference: python_ref/kron.py.
+        The Clean paper, eq. 15. Reference: python_ref/kron.py.
     """
     torch.ops.kpop.rebase_moments_(exp_avg, exp_avg_sq, P_L, P_R)
     return exp_avg, exp_avg_sq
 
 
 def _scalar(value: float | Tensor) -> Tensor:
-    """Return a number as a 0-d tensor, which a compiled graph does not specialize on."""
-    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+    """Return a number as a 0-d tensor.
+
+    A sum, since torch.compile keeps a changing number that is added to a tensor as an input of its graph,
+    where it would compile torch.tensor(number) anew for each value.
+    """
+    if isinstance(value, Tensor):
+        return value
+    return torch.zeros((), dtype=torch.float64, device="cpu") + value

@@ -1,4 +1,4 @@
-"""Adam in an eigenbasis: rotations by BLAS, Adam in one C++ pass, the update in the last product's epilogue."""
+"""Adam in an eigenbasis: rotations by BLAS, Adam in one C++ pass, the update in the last product."""
 
 import math
 

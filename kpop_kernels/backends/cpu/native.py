@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import torch
 
-from ... import _native
+from ..._native import Cpu
 
-_kernels = _native.Cpu()
+_kernels = Cpu()
 
 
-def kernels() -> _native.Cpu:
+def kernels() -> Cpu:
     """Return the kernels in use: the best instruction set of this processor, or the one named by `using`."""
     return _kernels
 
@@ -23,7 +23,7 @@ def using(isa: str) -> Iterator[None]:
         ValueError: This processor or this build has no kernels of that name.
     """
     global _kernels
-    before, _kernels = _kernels, _native.Cpu(isa)
+    before, _kernels = _kernels, Cpu(isa)
     try:
         yield
     finally:

@@ -1,0 +1,154 @@
+"""Known values: small calls whose outcome is known without computing it the way a backend does.
+
+Integers, powers of two and signed permutations have exact results in float32; KPOP's 2x2 example is given in
+closed form by its article and was evaluated in float64.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import backends
+from ._schema import OPERATORS
+
+_TURN = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+_CYCLE = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+_X = torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0]])
+_G = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+_G_ROTATED = torch.tensor([[6.0, 4.0, 5.0], [-3.0, -1.0, -2.0]])
+_ZEROS = torch.zeros(2, 2)
+_FIRST_STEP = {"weight_decay": 0.0, "step": torch.tensor(1)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call and its known outcome.
+
+    Attributes:
+        op: Operator.
+        tensors: Its tensors, in order.
+        expected: What it returns, or for an operator that writes its arguments, what they hold afterwards;
+            the last ones may be left out.
+        scalars: Its keyword arguments.
+        tolerance: Largest deviation of an element; 0 where the result is exact.
+    """
+
+    op: str
+    tensors: tuple[Tensor | None, ...]
+    expected: tuple[Tensor, ...]
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: float = 0.0
+
+
+CASES = (
+    Case(
+        "gram_ema_",
+        (torch.tensor([[2.0, 1.0], [1.0, 3.0]]), _X),
+        (torch.tensor([[11.0, 4.5], [4.5, 5.5]]),),
+        {"beta": 0.5, "alpha": 2.0, "side": "left"},
+    ),
+    Case(
+        "gram_ema_",
+        (4 * torch.eye(3), _X),
+        (torch.tensor([[2.0, 2.0, 0.0], [2.0, 6.0, -1.0], [0.0, -1.0, 2.0]]),),
+        {"beta": 0.25, "alpha": 1.0, "side": "right"},
+    ),
+    Case("kron_rotate", (_G, _TURN, _CYCLE), (_G_ROTATED,)),
+    Case("kron_rotate", (_G_ROTATED, _TURN, _CYCLE), (_G,), {"inverse": True}),
+    # From zero moments, without eps, every coordinate moves by lr against the sign of its gradient.
+    Case(
+        "kron_adam_",
+        (torch.ones(2, 2), torch.tensor([[2.0, -4.0], [8.0, -0.5]]), _ZEROS, _ZEROS, _TURN, None),
+        (
+            torch.tensor([[0.25, 1.25], [0.25, 1.25]]),
+            torch.tensor([[4.0, -0.25], [-1.0, 2.0]]),
+            torch.tensor([[32.0, 0.125], [2.0, 8.0]]),
+        ),
+        {
+            **_FIRST_STEP,
+            **{"lr": torch.tensor(0.5), "beta1": 0.5, "beta2": 0.5, "eps": 0.0, "weight_decay": 0.5},
+        },
+    ),
+    Case(
+        "kron_adam_",
+        (
+            _ZEROS,
+            torch.tensor([[1.0, 0.5], [0.5, 1.0]]),
+            _ZEROS,
+            _ZEROS,
+            torch.tensor(
+                [[0.9238795325112867, -0.3826834323650898], [0.3826834323650898, 0.9238795325112867]]
+            ),
+            torch.tensor(
+                [[0.8506508083520399, -0.5257311121191335], [0.5257311121191335, 0.8506508083520399]]
+            ),
+        ),
+        (
+            torch.tensor(
+                [[-0.01758452724619359, -0.07448925276707322], [-0.042452804165679786, -0.17983296428130574]]
+            ),
+        ),
+        {**_FIRST_STEP, "lr": torch.tensor(0.1), "beta1": 0.9, "beta2": 0.999, "eps": 1e-8},
+        tolerance=1e-6,
+    ),
+    Case(
+        "rebase_moments_",
+        (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 4.0], [9.0, 16.0]]), _TURN, None),
+        (torch.tensor([[-3.0, -4.0], [1.0, 2.0]]), torch.tensor([[9.0, 16.0], [1.0, 4.0]])),
+    ),
+)
+
+
+class Outcome(NamedTuple):
+    """What one operator of one backend did on a device.
+
+    Attributes:
+        backend: Backend.
+        op: Operator.
+        device: Device type.
+        deviation: Largest difference to a known value over all cases, NaN if there was one.
+        passed: Whether every case was within its tolerance.
+    """
+
+    backend: str
+    op: str
+    device: str
+    deviation: float
+    passed: bool
+
+
+def run(device_types: tuple[str, ...]) -> Iterator[Outcome]:
+    """Run every operator of every available backend on its device types among those given.
+
+    A backend that raises is broken, and the exception is the caller's.
+    """
+    for name, reason in backends.available().items():
+        backend = backends.get(name)
+        devices = [device for device in device_types if not backend.devices or device in backend.devices]
+        for op in backend.operators if reason is None else ():
+            cases = [case for case in CASES if case.op == op]
+            for device in devices:
+                deviations = [_deviation(backend, case, device) for case in cases]
+                passed = all(d <= case.tolerance for d, case in zip(deviations, cases, strict=True))
+                worst = max(deviations, key=lambda d: float("inf") if d != d else d, default=0.0)
+                yield Outcome(name, op, device, worst, passed)
+
+
+def _deviation(backend: backends.Backend, case: Case, device: str) -> float:
+    """Return the largest difference between a call's outcome and the known one."""
+    operator = OPERATORS[case.op]
+    arguments = [None if tensor is None else tensor.clone().to(device) for tensor in case.tensors]
+    result = getattr(backend, case.op)(*arguments, **case.scalars)
+    if operator.results is None:
+        named = dict(zip(operator.parameters, arguments, strict=False))
+        outcome = [value for name in operator.written if (value := named[name]) is not None]
+    else:
+        outcome = [result] if isinstance(result, Tensor) else list(result)
+    differences = [
+        (got.to("cpu", torch.float64) - known).abs().max()
+        for got, known in zip(outcome, case.expected, strict=False)
+    ]
+    return torch.stack(differences).max().item()

@@ -1,0 +1,37 @@
+"""Configurations of kernels that walk over quantization blocks."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BlockwiseConfig:
+    """How a flat array of quantization blocks is shared out.
+
+    Attributes:
+        elements: Elements of one program, whole blocks.
+        num_warps: Warps of one program.
+        num_stages: Depth of software pipelining; there is no loop to pipeline.
+    """
+
+    elements: int
+    num_warps: int
+    num_stages: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in (("elements", self.elements), ("num_warps", self.num_warps)):
+            if value < 1 or value & (value - 1):
+                raise ValueError(f"BlockwiseConfig: {name} is {value}, it must be a power of two")
+
+    def blocks(self, block_size: int) -> int:
+        """Return the number of quantization blocks of one program.
+
+        Raises:
+            ValueError: A block does not fit, or is not a power of two.
+        """
+        if block_size & (block_size - 1) or not 1 <= block_size <= self.elements:
+            raise ValueError(f"block_size is {block_size}, it must be a power of two up to {self.elements}")
+        return self.elements // block_size
+
+
+# 16 elements a thread: its int8 codes are one 16-byte store, its float32 inputs four 16-byte loads.
+BLOCKWISE = BlockwiseConfig(elements=2048, num_warps=4)

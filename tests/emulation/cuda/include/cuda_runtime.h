@@ -1,0 +1,17 @@
+// Stands in for the CUDA toolkit's header when a kernel is compiled for the host.
+#pragma once
+
+#define __host__
+#define __device__
+#define __global__
+#define __constant__ static
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
+
+#include "../intrinsics.h"
+#include "../shared_memory.h"
+#include "../synchronization.h"
+#include "../vector_types.h"
+#include "../warp.h"

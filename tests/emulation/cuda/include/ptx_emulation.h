@@ -1,0 +1,4 @@
+// What csrc/cuda/ptx.cuh includes in place of inline PTX.
+#pragma once
+
+#include "../mma.h"

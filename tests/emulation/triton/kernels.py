@@ -1,0 +1,23 @@
+"""Kernels that exist to test the doors to memory and the interpreter's guards."""
+
+import triton
+import triton.language as tl
+
+from kpop_kernels.backends.triton.memory import load_as_float32, load_operand, store_rounded
+
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Convert x to y's dtype."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = load_as_float32(x_ptr + offsets, offsets < n)
+    store_rounded(y_ptr + offsets, x, offsets < n)
+
+
+@triton.jit
+def product_kernel(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
+    """Multiply two matrices of N rows and columns."""
+    i = tl.arange(0, N)
+    offsets = i[:, None] * N + i[None, :]
+    c = tl.dot(load_operand(a_ptr + offsets), load_operand(b_ptr + offsets), input_precision="ieee")
+    store_rounded(c_ptr + offsets, c)
