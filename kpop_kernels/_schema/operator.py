@@ -114,7 +114,7 @@ class Operator:
 
     def _allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
         assert self.results is not None
-        device = next(value.device for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        device = first_tensor(args, kwargs).device
         return tuple(
             torch.empty(r.shape, dtype=r.dtype, device=device) for r in self.results(*args, **kwargs)
         )
@@ -126,22 +126,47 @@ class Operator:
         if out:
             self._check_outputs(args, kwargs, out)
             named |= dict(zip(self.outputs, out, strict=True))
-        tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        tensors = _flatten(named)
         refuse_autograd(self.name, tensors)
-        refuse_overlap(self.name, tensors, [name for name in self.written if name in tensors])
+        refuse_overlap(self.name, tensors, [name for name in tensors if name.split("[")[0] in self.written])
 
     def _check_outputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Tensor, ...]) -> None:
         assert self.results is not None
         results = self.results(*args, **kwargs)
         if len(out) != len(results):
             raise ValueError(f"{self.name}: out has {len(out)} tensors, it must have {len(results)}")
-        device = next(value.device for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        device = first_tensor(args, kwargs).device
         for tensor, (shape, dtype) in zip(out, results, strict=True):
             if (tuple(tensor.shape), tensor.dtype, tensor.device) != (tuple(shape), dtype, device):
                 raise ValueError(
                     f"{self.name}: out is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}, "
                     f"it must be {tuple(shape)} {dtype} on {device}"
                 )
+
+
+def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Return the first tensor of a call, lists included: its device and dtype choose the backend.
+
+    Raises:
+        ValueError: There is none.
+    """
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Tensor):
+            return value[0]
+    raise ValueError("an operator was called without a tensor, lists must not be empty")
+
+
+def _flatten(named: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors among named arguments; those of a list are called ``name[i]``."""
+    tensors: dict[str, Tensor] = {}
+    for name, value in named.items():
+        if isinstance(value, Tensor):
+            tensors[name] = value
+        elif isinstance(value, list | tuple):
+            tensors |= {f"{name}[{i}]": item for i, item in enumerate(value) if isinstance(item, Tensor)}
+    return tensors
 
 
 def declare(operator: Operator) -> Operator:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._schema import OPERATORS, Operator
+from .._schema import OPERATORS, Operator, first_tensor
 
 ORDER: dict[str, tuple[str, ...]] = {"cpu": ("cpu", "composite"), "cuda": ("triton", "composite")}
 """Backends of a device type, best first; devices not listed are served by composite."""
@@ -75,7 +75,7 @@ class Backend:
 
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
-            tensor = _first_tensor(args, kwargs)
+            tensor = first_tensor(args, kwargs)
             if not self.serves(op.name, tensor):
                 dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
                 raise TypeError(
@@ -124,15 +124,11 @@ def trace() -> Iterator[Counter[tuple[str, str]]]:
         _observers[:] = [observer for observer in _observers if observer is not counter]
 
 
-def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-
-
 def _register(op: Operator) -> None:
     """Give an operator to torch's dispatcher: composite everywhere, the best backend where there is one."""
 
     def routed(*args: Any, **kwargs: Any) -> Any:
-        return getattr(serving(op.name, _first_tensor(args, kwargs)), op.name)(*args, **kwargs)
+        return getattr(serving(op.name, first_tensor(args, kwargs)), op.name)(*args, **kwargs)
 
     composite = getattr(_BACKENDS["composite"], op.name)
     for overload, function in op.overloads(composite).items():

@@ -124,7 +124,7 @@ def as_matrices(tensor: Tensor, rule: Rule) -> Tensor:
 
 @contextmanager
 def matrices(parameter: Tensor, rule: Rule) -> Iterator[Tensor]:
-    """Yield a parameter as its rule's matrices, to be written to; at the end the parameter has what was written."""
+    """Yield a parameter as its rule's matrices, to write to; at the end the parameter has what was written."""
     matrix = as_matrices(parameter, rule)
     yield matrix
     if matrix.data_ptr() != parameter.data_ptr():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import gram, kron
+from . import gram, inverse_root, kron, newton_schulz, symmetric
 
 DEVICES: tuple[str, ...] = ()
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -22,4 +22,10 @@ def implementations() -> dict[str, Callable[..., None]]:
         "kron_rotate": kron.kron_rotate,
         "kron_adam_": kron.kron_adam_,
         "rebase_moments_": kron.rebase_moments_,
+        "inverse_root": inverse_root.inverse_root,
+        "inverse_root_foreach": inverse_root.inverse_root_foreach,
+        "newton_schulz": newton_schulz.newton_schulz,
+        "newton_schulz_foreach": newton_schulz.newton_schulz_foreach,
+        "symm_mm": symmetric.symm_mm,
+        "syrk": symmetric.syrk,
     }
