@@ -27,6 +27,11 @@ class MatrixOptimizer(Optimizer, ABC):
     weight_decay, maximize, rules and on_nonfinite, which are checked here.
     """
 
+    _started: set[int]
+    _places: dict[int, tuple[int, str]]
+    _skipped: int
+    _failed: int | Tensor
+
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._reset_transients()
         super().__init__(params, defaults)
@@ -199,10 +204,10 @@ class MatrixOptimizer(Optimizer, ABC):
 
     def _reset_transients(self) -> None:
         """Set what is neither saved nor copied: parameters known to have had a non-zero gradient, counters."""
-        self._started: set[int] = set()
-        self._places: dict[int, tuple[int, str]] = {}
+        self._started = set()
+        self._places = {}
         self._skipped = 0
-        self._failed: int | Tensor = 0
+        self._failed = 0
 
     def _step_parameter(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]

@@ -72,7 +72,7 @@ def route(
     reasons = ["the input side of an embedding is diagonal"] if embedding else []
     if treatment is not None:
         reasons.append(f"rules say {treatment!r}")
-    sides = []
+    sides: list[bool] = []
     for side, size, allowed in zip(
         ("left", "right"), shape[-2:], TREATMENTS[treatment or "both"], strict=True
     ):
@@ -83,7 +83,8 @@ def route(
         elif allowed and size == 1:
             reasons.append(f"the {side} side has length 1")
         sides.append(allowed and not too_long and size > 1)
-    return Rule(shape, *sides, "; ".join(reasons) or "a matrix")
+    left, right = sides
+    return Rule(shape, left, right, "; ".join(reasons) or "a matrix")
 
 
 def treatment_of(name: str, rules: Rules | None) -> str | None:
@@ -110,7 +111,9 @@ def rules_of(model: nn.Module) -> dict[str, Treatment]:
     Args:
         model: The model that is trained.
     """
-    names = {parameter: name for name, parameter in reversed(list(model.named_parameters()))}
+    names: dict[Tensor, str] = {
+        parameter: name for name, parameter in reversed(list(model.named_parameters()))
+    }
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
     vocabularies = {module.num_embeddings for module in embeddings}
     heads = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features in vocabularies]

@@ -134,5 +134,5 @@ class SOAP(MatrixOptimizer):
         step, first = int(state["step"].item()), _FIRST_REFRESH[group["first_basis"]]
         phase = self._position(parameter) if group["stagger"] else 0
         if refresh_due(step, period=group["precondition_frequency"], phase=phase, first=first):
-            method = "eigh" if step == first else group["method"]
+            method: Literal["eigh", "qr"] = "eigh" if step == first else group["method"]
             self._failed += refresh_bases(state, transport=group["transport"], method=method)

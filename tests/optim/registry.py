@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from kpop_kernels.optim import KPOP, SOAP
+from kpop_kernels.optim import KPOP, SOAP, Muon
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,33 @@ CASES = (
             ({"method": "svd"}, "method is 'svd'"),
             ({"transport": "none"}, "transport is 'none'"),
             ({"first_basis": "random"}, "first_basis is 'random'"),
+        ),
+    ),
+    OptimizerCase(
+        name="Muon",
+        cls=Muon,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "weight_decay": 0.5,
+            "momentum": 0.8,
+            "nesterov": False,
+            "ns_coefficients": "polar_express",
+            "ns_steps": 3,
+            "adjust_lr_fn": "match_rms_adamw",
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "maximize": True,
+            "rules": {"#0": "adam"},
+        },
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_EVERYWHERE,
+            ({"momentum": 1.0}, "momentum holds 1.0"),
+            ({"ns_steps": 0}, "ns_steps is 0"),
+            ({"ns_coefficients": "chebyshev"}, "ns_coefficients is 'chebyshev'"),
+            ({"ns_coefficients": (1.5, -0.5)}, "it must be a name or three numbers"),
+            ({"adjust_lr_fn": "rms"}, "adjust_lr_fn is 'rms'"),
         ),
     ),
 )

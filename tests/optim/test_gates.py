@@ -2,7 +2,7 @@
 
 import pytest
 
-from kpop_kernels.optim import KPOP, SOAP
+from kpop_kernels.optim import KPOP, SOAP, Muon
 from tests.optim.gates import Gate, early_drop, first_step_rms, train_error
 
 
@@ -33,6 +33,15 @@ GATES = (
     Gate("A5 SOAP", plain(SOAP), 1e-2, train_error, 0.0, 0.195),
     # Without bias correction 4.09, without that of the second moment 4.56.
     Gate("E SOAP", plain(SOAP), 1e-2, early_drop, 3.61, 3.91, stop_after=40),
+    # torch.optim.Muon with the same scale rule reaches 0.199.
+    Gate(
+        "A11 Muon",
+        plain(Muon, adjust_lr_fn="match_rms_adamw", weight_decay=0.0),
+        1e-2,
+        train_error,
+        0.0,
+        0.23,
+    ),
 )
 
 
