@@ -1,15 +1,17 @@
 """What all optimizers of this package share: torch.optim's conventions, kept to the letter."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ._buckets import Work
 from ._checks import require_choices, require_fractions, require_nonnegative
-from ._routing import Rule, route, treatment_of, validate_rules
+from ._routing import Rule, as_matrices, matrices, route, treatment_of, validate_rules
+from ._updates import adam_step_
 
 
 class MatrixOptimizer(Optimizer, ABC):
@@ -26,6 +28,9 @@ class MatrixOptimizer(Optimizer, ABC):
     Subclasses implement `_validate`, `_new_state` and `_update`. All have the hyper-parameters lr, betas, eps,
     weight_decay, maximize, rules and on_nonfinite, which are checked here.
     """
+
+    _shortest_side = 2
+    """Shortest side that the method treats; one of length 1 has nothing to rotate, but may be scaled."""
 
     _started: set[int]
     _places: dict[int, tuple[int, str]]
@@ -93,11 +98,13 @@ class MatrixOptimizer(Optimizer, ABC):
                     "which on_nonfinite='raise' forbids"
                 )
         self._note_started([(parameter, grad) for parameter, grad, _ in pending])
+        ready = []
         for (parameter, grad, group), is_finite in zip(pending, finite, strict=True):
-            if is_finite:
-                self._step_parameter(parameter, grad, group)
-            else:
+            if not is_finite:
                 self._skip(parameter)
+            elif self._begin(parameter, group):
+                ready.append(Work(parameter, grad, self.state[parameter], group))
+        self._update(ready)
         return loss
 
     def explain(self) -> str:
@@ -150,8 +157,8 @@ class MatrixOptimizer(Optimizer, ABC):
         """Return the state of a parameter before its first step, without ``step``."""
 
     @abstractmethod
-    def _update(self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        """Update a parameter and its state; ``state["step"]`` already counts this step."""
+    def _update(self, work: Sequence[Work]) -> None:
+        """Update parameters and their states."""
 
     def _decay(self, group: dict[str, Any]) -> float:
         """Return the decoupled weight decay of a group, in units of its learning rate."""
@@ -171,6 +178,7 @@ class MatrixOptimizer(Optimizer, ABC):
         return route(
             parameter,
             max_precond_dim=group.get("max_precond_dim"),
+            shortest_side=self._shortest_side,
             sites=self._sites(parameter),
             treatment=treatment_of(self._name(parameter), rules) if rules else None,
         )
@@ -198,9 +206,24 @@ class MatrixOptimizer(Optimizer, ABC):
                     self._places[id(member)] = (len(self._places), label)
         return self._places[id(parameter)]
 
+    def _adam_step(
+        self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
+        """Move a parameter by Adam, in the basis that its state holds or in the plain one."""
+        rule = self._rule(parameter, group)
+        with matrices(parameter, rule) as matrix:
+            adam_step_(matrix, as_matrices(grad, rule).contiguous(), state, group, decay=self._decay(group))
+
     def _skip(self, parameter: Tensor) -> None:
         """Note that a parameter was left alone for its gradient."""
         self._skipped += 1
+
+    def _count_failures(self, failed: Tensor) -> None:
+        """Count roots that were not finite, without asking the device."""
+        count = failed.sum()
+        self._failed = count + (
+            self._failed.to(count.device) if isinstance(self._failed, Tensor) else self._failed
+        )
 
     def _reset_transients(self) -> None:
         """Set what is neither saved nor copied: parameters known to have had a non-zero gradient, counters."""
@@ -209,7 +232,8 @@ class MatrixOptimizer(Optimizer, ABC):
         self._skipped = 0
         self._failed = 0
 
-    def _step_parameter(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _begin(self, parameter: Tensor, group: dict[str, Any]) -> bool:
+        """Create a parameter's state and count its step; or only decay it, and return False, before it started."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
@@ -217,9 +241,9 @@ class MatrixOptimizer(Optimizer, ABC):
         if id(parameter) not in self._started:
             if group["weight_decay"]:
                 parameter.mul_(1 - group["lr"] * self._decay(group))
-            return
+            return False
         state["step"] += 1
-        self._update(parameter, grad, state, group)
+        return True
 
     def _note_started(self, pending: list[tuple[Tensor, Tensor]]) -> None:
         """Find the parameters that have now had a gradient other than zero; asks the device only for new ones."""

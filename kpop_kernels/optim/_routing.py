@@ -49,17 +49,20 @@ def route(
     parameter: Tensor,
     *,
     max_precond_dim: int | None = None,
+    shortest_side: int = 2,
     sites: Sequence[str] = (),
     treatment: str | None = None,
 ) -> Rule:
     """Return the rule of a parameter.
 
     Matrices (m, n) and stacks of them (e, m, n) are taken as they are, higher orders as (first, rest). A side is
-    treated if it is longer than 1 and at most ``max_precond_dim``; the vocabulary side of an embedding never is.
+    treated if its length is from ``shortest_side`` to ``max_precond_dim``; the vocabulary side of an embedding
+    never is.
 
     Args:
         parameter: The parameter.
         max_precond_dim: Longest side that gets a factor; None is any.
+        shortest_side: Shortest side that gets one: a rotation of a side of length 1 would do nothing.
         sites: Kinds of the layers that use the parameter, as far as known.
         treatment: The sides that a name pattern allows, a key of `TREATMENTS`; None allows all.
     """
@@ -80,9 +83,9 @@ def route(
         too_long = max_precond_dim is not None and size > max_precond_dim
         if allowed and too_long:
             reasons.append(f"the {side} side, {size}, is longer than max_precond_dim={max_precond_dim}")
-        elif allowed and size == 1:
-            reasons.append(f"the {side} side has length 1")
-        sides.append(allowed and not too_long and size > 1)
+        elif allowed and size < shortest_side:
+            reasons.append(f"the {side} side has length {size}")
+        sides.append(allowed and not too_long and size >= shortest_side)
     left, right = sides
     return Rule(shape, left, right, "; ".join(reasons) or "a matrix")
 

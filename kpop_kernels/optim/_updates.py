@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..ops import kron_adam_
+from ._buckets import Work
 from ._refresh import SIDES
 from ._routing import Rule, compute_dtype
 
@@ -54,6 +55,13 @@ def adam_step_(
         step=state["step"],
         maximize=group["maximize"],
     )
+
+
+def gradient_like(item: Work, key: str) -> Tensor:
+    """Return a gradient in the shape and dtype of an entry of its state, contiguous; negated to maximize."""
+    like = item.state[key]
+    G = item.grad.reshape(like.shape).to(like.dtype).contiguous()
+    return -G if item.group["maximize"] else G
 
 
 def descend_(matrix: Tensor, direction: Tensor, *, lr: float, decay: float, scale: float = 1.0) -> None:

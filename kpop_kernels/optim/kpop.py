@@ -1,6 +1,6 @@
 """KPOP: Adam in the eigenbasis of Kronecker-factored curvature."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from ._base import MatrixOptimizer
+from ._buckets import Work
 from ._capture import Approximation, Capture, SideSum
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import accumulate, accumulate_gradient
 from ._refresh import SIDES, refresh_bases, refresh_due
-from ._routing import Rule, Rules, as_matrices, matrices, route
-from ._updates import adam_step_, new_rotated_state
+from ._routing import Rule, Rules, as_matrices, route
+from ._updates import new_rotated_state
 
 _MODES: dict[str, dict[str, Any]] = {
     "default": {"betas": (0.9, 0.95), "factor_norm": "trace"},
@@ -185,15 +186,20 @@ class KPOP(MatrixOptimizer):
             parameter, self._rule(parameter, group), identity_factors=group["mode"] == "seed"
         )
 
-    def _update(self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+    def _update(self, work: Sequence[Work]) -> None:
+        for item in work:
+            self._update_one(*item)
+
+    def _update_one(
+        self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
         rule = self._rule(parameter, group)
         gradient = as_matrices(grad, rule).contiguous()
         self._update_factors(parameter, gradient, state, group)
         if self._refresh_due(parameter, int(state["step"].item()), group):
             seed = group["mode"] == "seed"
             self._failed += refresh_bases(state, transport="none" if seed else "both", descending=not seed)
-        with matrices(parameter, rule) as matrix:
-            adam_step_(matrix, gradient, state, group, decay=self._decay(group))
+        self._adam_step(parameter, grad, state, group)
 
     def _refresh_due(self, parameter: Tensor, step: int, group: dict[str, Any]) -> bool:
         if group["mode"] == "seed":

@@ -7,11 +7,12 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from ..ops import newton_schulz
+from ..ops import newton_schulz_foreach
 from ._base import MatrixOptimizer
+from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_positive
-from ._routing import Rules, as_matrices, compute_dtype, matrices
-from ._updates import adam_step_, descend_, new_adam_state
+from ._routing import Rules, compute_dtype, matrices
+from ._updates import descend_, gradient_like, new_adam_state
 
 Adjustment = Literal["original", "match_rms_adamw", "spectral"]
 
@@ -68,6 +69,8 @@ class Muon(MatrixOptimizer):
         python_ref/optim/muon.py.
     """
 
+    _shortest_side = 1
+
     def __init__(
         self,
         params: ParamsT,
@@ -119,31 +122,38 @@ class Muon(MatrixOptimizer):
             return new_adam_state(parameter, rule)
         return {"momentum_buffer": parameter.new_zeros(rule.shape, dtype=compute_dtype(parameter))}
 
-    def _update(self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        rule = self._rule(parameter, group)
-        gradient = as_matrices(grad, rule).contiguous()
-        with matrices(parameter, rule) as matrix:
-            if rule.method == "Adam":
-                adam_step_(matrix, gradient, state, group, decay=self._decay(group))
-                return
-            direction = _orthogonalized(_momentum(gradient, state, group), group)
-            scale = _ADJUSTMENTS[group["adjust_lr_fn"] or "original"](*rule.shape[-2:])
-            lr = float(group["lr"])
-            descend_(matrix, direction, lr=lr, decay=self._decay(group), scale=scale)
+    def _update(self, work: Sequence[Work]) -> None:
+        orthogonalized = []
+        for item in work:
+            if "momentum_buffer" in item.state:
+                orthogonalized.append(item)
+            else:
+                self._adam_step(*item)
+        for bucket in buckets(orthogonalized, lambda item: item.state["momentum_buffer"]):
+            self._orthogonal_step(bucket)
+
+    def _orthogonal_step(self, bucket: list[Work]) -> None:
+        """Move parameters of one group; their momenta are orthogonalized in one call."""
+        group = bucket[0].group
+        directions = _orthogonalized([_momentum(item) for item in bucket], group)
+        adjust = _ADJUSTMENTS[group["adjust_lr_fn"] or "original"]
+        lr, decay = float(group["lr"]), self._decay(group)
+        for (parameter, *_), direction in zip(bucket, directions, strict=True):
+            scale = adjust(*direction.shape[-2:])
+            with matrices(parameter, self._rule(parameter, group)) as matrix:
+                descend_(matrix, direction, lr=lr, decay=decay, scale=scale)
 
 
-def _momentum(gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+def _momentum(item: Work) -> Tensor:
     """Update the momentum with a gradient and return what is to be orthogonalized."""
-    B, mu = state["momentum_buffer"], group["momentum"]
-    G = gradient.to(B.dtype)
-    if group["maximize"]:
-        G = -G
+    B, mu = item.state["momentum_buffer"], item.group["momentum"]
+    G = gradient_like(item, "momentum_buffer")
     B.lerp_(G, 1 - mu)
-    return G.lerp(B, mu) if group["nesterov"] else B
+    return G.lerp(B, mu) if item.group["nesterov"] else B
 
 
-def _orthogonalized(N: Tensor, group: dict[str, Any]) -> Tensor:
+def _orthogonalized(N: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
     coefficients: Any = group["ns_coefficients"]
     if not isinstance(coefficients, str):
         coefficients = [tuple(coefficients)] * group["ns_steps"]
-    return newton_schulz(N, steps=group["ns_steps"], coefficients=coefficients)
+    return newton_schulz_foreach(N, steps=group["ns_steps"], coefficients=coefficients)

@@ -1,16 +1,18 @@
 """SOAP: Adam in the eigenbasis of Shampoo's factors."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ._base import MatrixOptimizer
+from ._buckets import Work
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import accumulate_gradient
 from ._refresh import refresh_bases, refresh_due
-from ._routing import Rules, as_matrices, matrices
-from ._updates import adam_step_, new_rotated_state
+from ._routing import Rules, as_matrices
+from ._updates import new_rotated_state
 
 _FIRST_REFRESH = {"gradient": 1, "identity": 2}
 
@@ -121,14 +123,19 @@ class SOAP(MatrixOptimizer):
     def _new_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return new_rotated_state(parameter, self._rule(parameter, group))
 
-    def _update(self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+    def _update(self, work: Sequence[Work]) -> None:
+        for item in work:
+            self._update_one(*item)
+
+    def _update_one(
+        self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
         rule = self._rule(parameter, group)
         gradient = as_matrices(grad, rule).contiguous()
         beta = group["betas"][1] if group["shampoo_beta"] is None else group["shampoo_beta"]
         accumulate_gradient(state, gradient, beta=beta, normalize=False)
         self._refresh(parameter, state, group)
-        with matrices(parameter, rule) as matrix:
-            adam_step_(matrix, gradient, state, group, decay=self._decay(group))
+        self._adam_step(parameter, grad, state, group)
 
     def _refresh(self, parameter: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         step, first = int(state["step"].item()), _FIRST_REFRESH[group["first_basis"]]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from kpop_kernels.optim import KPOP, SOAP, Muon
+from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,33 @@ CASES = (
             ({"ns_coefficients": "chebyshev"}, "ns_coefficients is 'chebyshev'"),
             ({"ns_coefficients": (1.5, -0.5)}, "it must be a name or three numbers"),
             ({"adjust_lr_fn": "rms"}, "adjust_lr_fn is 'rms'"),
+        ),
+    ),
+    OptimizerCase(
+        name="OnlineKLShampoo",
+        cls=OnlineKLShampoo,
+        lr=2.0**-4,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "weight_decay": 0.5,
+            "lr_peak": 2.0**-5,
+            "maximize": True,
+            "max_precond_dim": 5,
+            "method": "eigh",
+            "precision": "bf16",
+            "schedule": "cans",
+            "rules": {"#0": "adam"},
+        },
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_EVERYWHERE,
+            ({"lr_peak": -1.0}, "lr_peak is -1.0"),
+            ({"max_precond_dim": 0}, "max_precond_dim is 0"),
+            ({"method": "svd"}, "method is 'svd'"),
+            ({"precision": "fp8"}, "precision is 'fp8'"),
+            ({"schedule": "muon"}, "schedule is 'muon'"),
         ),
     ),
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kpop_kernels.optim import KPOP, SOAP, Muon
+from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo
 from tests.optim.gates import Gate, early_drop, first_step_rms, train_error
 
 
@@ -21,6 +21,8 @@ def plain(cls, **options):
 
 
 GATES = (
+    # Without the shape scale 1.9, without that of the momentum 2.0, one side only 4.8, Shampoo's factors 4.7.
+    Gate("A6 OnlineKLShampoo", plain(OnlineKLShampoo, weight_decay=0.0), 1e-2, train_error, 0.0, 0.37),
     # Without moment transport 0.57, with transport in the wrong direction 0.50.
     Gate("A1 KPOP refreshed every 10 steps", kpop(10), 3e-3, train_error, 0.0, 0.36),
     # Without moment transport 0.35.

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from kpop_kernels import optim
+from kpop_kernels import backends, optim
+from kpop_kernels.optim import _buckets
 from tests.optim.conventions.workload import assert_identical, parameters, set_gradients, snapshot, train
 from tests.optim.registry import CASES
 
@@ -65,3 +66,22 @@ def test_explain_has_a_line_for_each_parameter(case):
     assert header.split()[:2] == ["parameter", "shape"]
     assert [line.split()[0] for line in lines] == ["#0", "#1", "#2", "#3"]
     assert "Adam" in lines[1]
+
+
+@pytest.mark.parametrize(
+    "case", [param for param in OURS if param.values[0].name in ("Muon", "OnlineKLShampoo", "Shampoo")]
+)
+def test_parameters_share_calls_and_sharing_does_not_change_them(case, monkeypatch):
+    shapes = [(6, 4), (6, 4), (4, 6), (6, 4), (5, 5)]
+
+    def trained():
+        params = parameters(shapes, dtype=torch.float64)
+        with backends.trace() as served:
+            train(case.make(params), params, range(5))
+        return torch.cat([p.detach().flatten() for p in params]), served.total()
+
+    together, few = trained()
+    monkeypatch.setattr(_buckets, "MAX_ELEMENTS", 30)
+    apart, many = trained()
+    torch.testing.assert_close(together, apart, rtol=0, atol=1e-12)
+    assert many > few
