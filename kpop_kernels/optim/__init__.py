@@ -7,4 +7,5 @@ from .kpop import KPOP as KPOP
 from .muon import Muon as Muon
 from .online_kl_shampoo import OnlineKLShampoo as OnlineKLShampoo
 from .online_kl_shampoo import spectral_mup_init_ as spectral_mup_init_
+from .shampoo import Shampoo as Shampoo
 from .soap import SOAP as SOAP

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo
+from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo, Shampoo
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,38 @@ CASES = (
             ({"method": "svd"}, "method is 'svd'"),
             ({"precision": "fp8"}, "precision is 'fp8'"),
             ({"schedule": "muon"}, "schedule is 'muon'"),
+        ),
+    ),
+    OptimizerCase(
+        name="Shampoo",
+        cls=Shampoo,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "weight_decay": 0.1,
+            "maximize": True,
+            "accumulation": "sum",
+            "damping": 1e-2,
+            "graft": "sgd",
+            "precondition_frequency": 3,
+            "stagger": True,
+            "block_size": 3,
+            "max_precond_dim": 5,
+            "fold": False,
+            "method": "eigh",
+            "rules": {"#0": "adam"},
+        },
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_EVERYWHERE,
+            *INVALID_REFRESH,
+            ({"damping": -1.0}, "damping is -1.0"),
+            ({"block_size": 0}, "block_size is 0"),
+            ({"accumulation": "mean"}, "accumulation is 'mean'"),
+            ({"graft": "sgdm"}, "graft is 'sgdm'"),
+            ({"method": "svd"}, "method is 'svd'"),
         ),
     ),
 )

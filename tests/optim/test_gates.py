@@ -2,7 +2,7 @@
 
 import pytest
 
-from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo
+from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo, Shampoo
 from tests.optim.gates import Gate, early_drop, first_step_rms, train_error
 
 
@@ -21,6 +21,9 @@ def plain(cls, **options):
 
 
 GATES = (
+    # With exponents -1/2 27, without bias correction of the factors 4.6 to 10.9.
+    Gate("A10 Shampoo", plain(Shampoo, graft="none"), 1e-1, train_error, 0.0, 0.42),
+    Gate("A10 Shampoo with Adam grafting", plain(Shampoo), 1e-2, train_error, 0.0, 0.31),
     # Without the shape scale 1.9, without that of the momentum 2.0, one side only 4.8, Shampoo's factors 4.7.
     Gate("A6 OnlineKLShampoo", plain(OnlineKLShampoo, weight_decay=0.0), 1e-2, train_error, 0.0, 0.37),
     # Without moment transport 0.57, with transport in the wrong direction 0.50.
