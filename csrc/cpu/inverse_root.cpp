@@ -66,9 +66,12 @@ float load_symmetrized(const Iteration& it, const float* A) {
       store_tile(it.Y + tile_offset(i, j, it.padded), TILE, mean);
       if (i != j) store_tile(it.Y + tile_offset(j, i, it.padded), TILE, transposed(mean));
     }
-  float result = 0;
-  for (int j = 0; j < TILE; ++j) result = fmaxf(result, largest[j]) + poison[j];
-  return result;
+  float result = 0, not_a_number = 0;
+  for (int j = 0; j < TILE; ++j) {
+    result = fmaxf(result, largest[j]);
+    not_a_number += poison[j];
+  }
+  return result + not_a_number;
 }
 
 // The smaller of the Wolkowicz–Styan and the Collatz–Wielandt bound, with a margin. The padding must be zero.

@@ -139,12 +139,18 @@ def _options(
     normalize: bool,
     eps: float,
 ) -> dict[str, Any]:
-    named = isinstance(coefficients, str)
-    polynomials = schedules.polar_schedule(coefficients, steps) if named else coefficients
     return {
-        "coefficients": [float(c) for polynomial in polynomials for c in polynomial],
+        "coefficients": _flat(coefficients, steps),
         "method": method,
         "restarts": list(restarts),
         "normalize": normalize,
         "eps": float(eps),
     }
+
+
+@torch.compiler.assume_constant_result
+def _flat(coefficients: Coefficients, steps: int) -> list[float]:
+    """Return a schedule as one list of numbers; a compiled graph takes it as a constant."""
+    if isinstance(coefficients, str):
+        coefficients = schedules.polar_schedule(coefficients, steps)
+    return [float(c) for polynomial in coefficients for c in polynomial]

@@ -1,4 +1,5 @@
-"""How kernels are cut into programs: frozen configurations, each with one rule of validity."""
+"""How kernels are cut into programs, and measured choices between algorithms; nothing is tuned at run time."""
 
 from .blockwise import BLOCKWISE as BLOCKWISE
 from .blockwise import BlockwiseConfig as BlockwiseConfig
+from .crossover import eigh_from as eigh_from

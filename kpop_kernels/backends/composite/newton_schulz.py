@@ -42,10 +42,10 @@ def newton_schulz_foreach(X: Sequence[Tensor], out: Sequence[Tensor], **options:
     for i, item in enumerate(X):
         shapes.setdefault(tuple(item.shape[-2:]), []).append(i)
     for shape, members in shapes.items():
-        batch = torch.cat([X[i].reshape(-1, *shape) for i in members])
+        counts = [X[i].shape[:-2].numel() for i in members]
+        batch = torch.cat([X[i].reshape(count, *shape) for i, count in zip(members, counts, strict=True)])
         result = torch.empty_like(batch)
         newton_schulz(batch, **options, out=result)
-        counts = [X[i].shape[:-2].numel() for i in members]
         for i, factor in zip(members, result.split(counts), strict=True):
             out[i].copy_(factor.reshape(out[i].shape))
 

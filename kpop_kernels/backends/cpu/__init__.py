@@ -18,6 +18,13 @@ def absent_because() -> str | None:
 
 def implementations() -> dict[str, Callable[..., None]]:
     """Return every operator's function by name."""
-    from . import gram, kron
+    from . import gram, inverse_root, kron, symmetric
 
-    return {"gram_ema_": gram.gram_ema_, "kron_adam_": kron.kron_adam_}
+    return {
+        "gram_ema_": gram.gram_ema_,
+        "kron_adam_": kron.kron_adam_,
+        "inverse_root": inverse_root.inverse_root,
+        "inverse_root_foreach": inverse_root.inverse_root_foreach,
+        "symm_mm": symmetric.symm_mm,
+        "syrk": symmetric.syrk,
+    }
