@@ -157,39 +157,43 @@ class OnlineKLShampoo(MatrixOptimizer):
     def _whitened_step(self, bucket: list[Work]) -> None:
         """Move parameters of one group; all their roots are computed in one call."""
         group = bucket[0].group
+        lr, (beta1, beta2), eps = float(group["lr"]), group["betas"], group["eps"]
+        fresh = [item for item in bucket if item.state["step"] == 1]
+        first = [_first_factors(item.state, gradient_like(item, "exp_avg"), eps=eps) for item in fresh]
+        self._renew_roots(fresh, first)
         gradients = [gradient_like(item, "exp_avg") for item in bucket]
-        states = [item.state for item in bucket]
-        self._start(
-            [(state, G) for state, G in zip(states, gradients, strict=True) if state["step"] == 1], group
-        )
-        for state, G in zip(states, gradients, strict=True):
-            _update_factors(state, G, beta2=group["betas"][1], eps=group["eps"])
-        self._renew_roots(states, group)
-        lr, beta1 = float(group["lr"]), group["betas"][0]
-        for (parameter, *_), state, G in zip(bucket, states, gradients, strict=True):
-            state["exp_avg"].lerp_(G, 1 - beta1)
-            U = _whitened(G.lerp(state["exp_avg"], beta1), state)
+        factors = [
+            _next_factors(item.state, G, beta2=beta2, eps=eps)
+            for item, G in zip(bucket, gradients, strict=True)
+        ]
+        roots = self._renew_roots(bucket, factors)
+        for (parameter, _, state, _), G, P in zip(bucket, gradients, roots, strict=True):
+            U = _whitened(_nesterov_momentum(G, state["exp_avg"], beta1), P)
             scale = _shape_scale(*U.shape[-2:]) / math.sqrt(nesterov_variance(beta1))
             with matrices(parameter, self._rule(parameter, group)) as matrix:
                 descend_(matrix, U, lr=lr, decay=self._decay(group), scale=scale)
 
-    def _start(self, fresh: list[tuple[dict[str, Any], Tensor]], group: dict[str, Any]) -> None:
-        """Give factors and roots their first values, from the first gradients."""
-        for state, G in fresh:
-            for side, factor, _ in SIDES:
-                if factor in state:
-                    state[factor] = pack(_first_factor(G, side, group["eps"]))
-        self._renew_roots([state for state, _ in fresh], group)
+    def _renew_roots(self, work: list[Work], factors: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+        """Keep new factors and their roots in the states, and return the roots in full.
 
-    def _renew_roots(self, states: list[dict[str, Any]], group: dict[str, Any]) -> None:
-        """Compute the inverse roots of all factors; one that is not finite keeps its place."""
-        places = [(state, factor, root) for state in states for _, factor, root in SIDES if factor in state]
-        options = {name: group[name] for name in ("method", "precision", "schedule")}
-        roots = _inverse_square_roots([unpack(state[factor]) for state, factor, _ in places], **options)
-        for (state, _, root), P in zip(places, roots, strict=True):
-            finite = P.isfinite().all(-1).all(-1)
-            state[root] = torch.where(finite[..., None], pack(P), state[root])
-            self._count_failures(~finite)
+        Where a root is not finite, factor and root stay as they were.
+        """
+        places = [
+            (i, factor, root) for i in range(len(work)) for _, factor, root in SIDES if factor in factors[i]
+        ]
+        roots: list[dict[str, Tensor]] = [{} for _ in work]
+        if not places:
+            return roots
+        options = {name: work[0].group[name] for name in ("method", "precision", "schedule")}
+        computed = _inverse_square_roots([factors[i][factor] for i, factor, _ in places], **options)
+        for (i, factor, root), P in zip(places, computed, strict=True):
+            state = work[i].state
+            failed = ~P.isfinite().flatten(-2).all(-1)
+            self._count_failures(failed)
+            roots[i][root] = torch.where(failed[..., None, None], unpack(state[root]), P)
+            state[root] = pack(roots[i][root])
+            state[factor] = torch.where(failed[..., None], state[factor], pack(factors[i][factor]))
+        return roots
 
 
 def spectral_mup_init_(
@@ -234,6 +238,11 @@ def _inverse_square_roots(S: list[Tensor], **options: Any) -> list[Tensor]:
     return roots
 
 
+def _first_factors(state: dict[str, Any], G: Tensor, *, eps: float) -> dict[str, Tensor]:
+    """Return the factors that the first gradient gives, before any root."""
+    return {factor: _first_factor(G, side, eps) for side, factor, _ in SIDES if factor in state}
+
+
 def _first_factor(G: Tensor, side: Side, eps: float) -> Tensor:
     """Return √(m/(n‖G‖² + eps))·G Gᵀ with its root mean square and eps added to the diagonal; or the right one."""
     own, other = G.shape[-2:] if side == "left" else (G.shape[-1], G.shape[-2])
@@ -246,25 +255,31 @@ def _first_factor(G: Tensor, side: Side, eps: float) -> Tensor:
     return S
 
 
-def _update_factors(state: dict[str, Any], G: Tensor, *, beta2: float, eps: float) -> None:
-    """Average the factors with the gradient, whitened on the other side by the root of the last step."""
+def _next_factors(state: dict[str, Any], G: Tensor, *, beta2: float, eps: float) -> dict[str, Tensor]:
+    """Return the factors averaged with the gradient, whitened on the other side by the root of the last step."""
     m, n = G.shape[-2:]
     half = {
         "L": G @ unpack(state["P_R"]) if "P_R" in state else G,
         "R": unpack(state["P_L"]) @ G if "P_L" in state else G,
     }
+    factors = {}
     for side, factor, _ in SIDES:
-        if factor not in state:
-            continue
-        share = (1 - beta2) / (n if side == "left" else m)
-        S = syrk(half[factor], C=unpack(state[factor]), alpha=share, beta=beta2, side=side)
-        S.diagonal(dim1=-2, dim2=-1).add_(eps)
-        finite = S.isfinite().all(-1).all(-1)
-        state[factor] = torch.where(finite[..., None], pack(S), state[factor])
+        if factor in state:
+            share = (1 - beta2) / (n if side == "left" else m)
+            S = syrk(half[factor], C=unpack(state[factor]), alpha=share, beta=beta2, side=side)
+            S.diagonal(dim1=-2, dim2=-1).add_(eps)
+            factors[factor] = S
+    return factors
 
 
-def _whitened(N: Tensor, state: dict[str, Any]) -> Tensor:
+def _nesterov_momentum(G: Tensor, M: Tensor, beta1: float) -> Tensor:
+    """Update the momentum M with a gradient and return N."""
+    M.lerp_(G, 1 - beta1)
+    return G.lerp(M, beta1)
+
+
+def _whitened(N: Tensor, roots: dict[str, Tensor]) -> Tensor:
     """Return P_L N P_R."""
-    if "P_L" in state:
-        N = unpack(state["P_L"]) @ N
-    return N @ unpack(state["P_R"]) if "P_R" in state else N
+    if "P_L" in roots:
+        N = roots["P_L"] @ N
+    return N @ roots["P_R"] if "P_R" in roots else N

@@ -40,10 +40,12 @@ def test_follows_the_oracle_in_float64(shape, options):
 
 @pytest.mark.parametrize("shape", [(3, 5), (40, 17)], ids=str)
 def test_follows_the_oracle_in_float32(shape):
-    """20 steps of lr 1e-2 move entries by up to 0.3; float32 stays within 1e-4 of the float64 oracle."""
+    """20 steps of lr 1e-2 move entries by up to 0.3; float32 stays within 1e-5, 1.3e-6 were measured."""
     make = lambda params: Muon(params, lr=1e-2)
-    for found, expected, *_ in run(shape, make, reference(), dtype=torch.float32):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    with backends.trace() as served:
+        for found, expected, *_ in run(shape, make, reference(), dtype=torch.float32):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert served["newton_schulz_foreach", "composite"] == 20
 
 
 @pytest.mark.parametrize("adjust_lr_fn", [None, "original", "match_rms_adamw"])

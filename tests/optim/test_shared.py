@@ -85,3 +85,19 @@ def test_parameters_share_calls_and_sharing_does_not_change_them(case, monkeypat
     apart, many = trained()
     torch.testing.assert_close(together, apart, rtol=0, atol=1e-12)
     assert many > few
+
+
+@pytest.mark.parametrize("case", [param for param in OURS if "stagger" in param.values[0].alternatives])
+def test_staggering_moves_refreshes_of_other_phases_only(case):
+    """Of five parameters refreshed every 4 steps, those at positions 0 and 4 have the phase of the common step."""
+
+    def trained(stagger, precondition_frequency):
+        params = parameters([(6, 4)] * 5)
+        optimizer = case.make(params, stagger=stagger, precondition_frequency=precondition_frequency)
+        train(optimizer, params, range(20))
+        return [p.detach() for p in params]
+
+    plain, staggered = trained(False, 4), trained(True, 4)
+    same = [torch.equal(a, b) for a, b in zip(plain, staggered, strict=True)]
+    assert same == [True, False, False, False, True]
+    assert_identical(trained(True, 1), trained(False, 1))

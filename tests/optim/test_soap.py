@@ -69,10 +69,10 @@ def test_follows_the_oracle_in_float64(shape, options):
 
 @pytest.mark.parametrize("shape", [(3, 5), (40, 17)], ids=str)
 def test_follows_the_oracle_in_float32(shape):
-    """20 steps of lr 1e-2 move entries by up to 0.2; float32 stays within 1e-4 of the float64 oracle."""
+    """20 steps of lr 1e-2 move entries by up to 0.2; float32 stays within 1e-5, 2e-6 were measured."""
     with backends.trace() as served:
         for found, expected, *_ in steps_with_the_oracle(shape, dtype=torch.float32):
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert served["kron_adam_", "cpu"] == 20
 
 
@@ -170,28 +170,6 @@ def test_staggered_refreshes_are_spread_evenly(monkeypatch):
     assert steps[1:9] == [[2, 6], [3, 7], [0, 4], [1, 5]] * 2
     together = refresh_steps(left_only(params), params, 12, monkeypatch)
     assert [len(refreshed) for refreshed in together] == [8, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 8]
-
-
-def test_a_staggered_parameter_of_phase_zero_trains_as_an_unstaggered_one_bit_for_bit():
-    def train(stagger, precondition_frequency):
-        params = [nn.Parameter(torch.zeros(6, 4)) for _ in range(5)]
-        options = {"stagger": stagger, "precondition_frequency": precondition_frequency}
-        optimizer = SOAP(params, lr=1e-2, **options)
-        for G in gradients((6, 4), 20):
-            for i, p in enumerate(params):
-                p.grad = G.float() * (i + 1)
-            optimizer.step()
-        return [p.detach() for p in params]
-
-    plain, staggered = train(False, 4), train(True, 4)
-    assert [torch.equal(a, b) for a, b in zip(plain, staggered, strict=True)] == [
-        True,
-        False,
-        False,
-        False,
-        True,
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(train(False, 1), train(True, 1), strict=True))
 
 
 def test_state_of_a_matrix_is_what_the_docstring_says():
