@@ -108,7 +108,7 @@ def validate_rules(owner: str, rules: Any) -> None:
 def rules_of(model: nn.Module) -> dict[str, Treatment]:
     """Return rules that leave a model's embeddings and output heads to Adam, for ``rules=``.
 
-    A head is a Linear layer with as many outputs as one of the model's embeddings has entries. The names are
+    A head is a Linear layer with as many outputs as the model's largest embedding has entries. The names are
     those of ``model.named_parameters()``, which the optimizer must then be given.
 
     Args:
@@ -118,8 +118,8 @@ def rules_of(model: nn.Module) -> dict[str, Treatment]:
         parameter: name for name, parameter in reversed(list(model.named_parameters()))
     }
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
-    vocabularies = {module.num_embeddings for module in embeddings}
-    heads = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features in vocabularies]
+    vocabulary = max((module.num_embeddings for module in embeddings), default=0)
+    heads = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == vocabulary]
     return {names[module.weight]: "adam" for module in (*embeddings, *heads)}
 
 

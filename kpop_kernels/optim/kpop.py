@@ -14,7 +14,7 @@ from ._capture import Approximation, Capture, SideSum
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import accumulate, accumulate_gradient
 from ._refresh import SIDES, refresh_bases, refresh_due
-from ._routing import Rule, Rules, as_matrices, route
+from ._routing import Rule, Rules, as_matrices
 from ._updates import new_rotated_state
 
 _MODES: dict[str, dict[str, Any]] = {
@@ -68,7 +68,8 @@ class KPOP(MatrixOptimizer):
         State of an m×n matrix: 2mn + 2m² + 2n² floats.
 
     Source:
-        seeds/kpop_article.txt; moment transport: Clean (seeds/clean_paper.txt), eq. 15. Reference:
+        The KPOP article; eigenbasis: George et al., Fast Approximate Natural Gradient Descent in a
+        Kronecker-factored Eigenbasis (2018); moment transport: the Clean paper, eq. 15. Reference:
         python_ref/optim/kpop.py.
     """
 
@@ -136,12 +137,12 @@ class KPOP(MatrixOptimizer):
             enabled: Whether passes count from now on; `capture` switches it for a block.
         """
         self.detach()
-        limits = {p: group["max_precond_dim"] for group in self.param_groups for p in group["params"]}
+        groups = {p: group for group in self.param_groups for p in group["params"]}
 
         def wanted(parameter: Tensor) -> tuple[bool, bool]:
-            if parameter not in limits:
+            if parameter not in groups:
                 return False, False
-            rule = route(parameter, max_precond_dim=limits[parameter])
+            rule = self._rule(parameter, groups[parameter])
             return rule.left, rule.right
 
         self._capture = Capture(model, wanted, approximation=approximation, center=center, enabled=enabled)

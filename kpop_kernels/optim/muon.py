@@ -122,6 +122,10 @@ class Muon(MatrixOptimizer):
             return new_adam_state(parameter, rule)
         return {"momentum_buffer": parameter.new_zeros(rule.shape, dtype=compute_dtype(parameter))}
 
+    def _explanation(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, str]:
+        columns = super()._explanation(parameter, group)
+        return columns if columns["treated"] == "Adam" else columns | {"treated": "orthogonalized"}
+
     def _update(self, work: Sequence[Work]) -> None:
         orthogonalized = []
         for item in work:

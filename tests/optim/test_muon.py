@@ -128,3 +128,10 @@ def test_state_of_a_matrix_is_its_momentum():
     parameter.grad = torch.randn(5, 12)
     optimizer.step()
     assert state_bytes(optimizer) == 4 * 5 * 12 + 4
+
+
+def test_explain_says_what_is_orthogonalized():
+    params = [nn.Parameter(torch.zeros(shape)) for shape in [(3, 4), (4,), (2, 3)]]
+    lines = Muon(params, rules={"#2": "adam"}).explain().splitlines()
+    assert ["orthogonalized" in line for line in lines] == [False, True, False, False]
+    assert ["Adam" in line for line in lines] == [False, False, True, True]
