@@ -24,7 +24,8 @@ GATES = (
     # With exponents -1/2 27, without bias correction of the factors 4.6 to 10.9.
     Gate("A10 Shampoo", plain(Shampoo, graft="none"), 1e-1, train_error, 0.0, 0.42),
     Gate("A10 Shampoo with Adam grafting", plain(Shampoo), 1e-2, train_error, 0.0, 0.31),
-    # Without the shape scale 1.2 to 3.2, without that of the momentum 2.0, one side only 4.8, Shampoo's factors 4.7.
+    # Without the shape scale 1.2 to 3.2, without that of the momentum 2.0, one side only 4.8, with Shampoo's
+    # factors 4.7.
     Gate("A6 OnlineKLShampoo", plain(OnlineKLShampoo, weight_decay=0.0), 1e-2, train_error, 0.0, 0.37),
     # Without moment transport 0.57, with transport in the wrong direction 0.50.
     Gate("A1 KPOP refreshed every 10 steps", kpop(10), 3e-3, train_error, 0.0, 0.36),
