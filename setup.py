@@ -41,8 +41,6 @@ COMMON_FLAGS = [
 ]
 # Files of csrc/cpu that are not compiled once for each instruction set.
 ONCE = {"dispatch.cpp", "parallel.cpp"}
-# Products promise an error bound, not bits: there a multiply-add may be one instruction.
-EXTRA_FLAGS = {name: ["-ffp-contract=fast"] for name in ("inverse_root.cpp", "symmetric_product.cpp")}
 
 
 def find_nvcc() -> Path | None:
@@ -123,8 +121,7 @@ class BuildNative(build_ext):
                 build.add(source, "all", [*base, *self._cuda_definition()])
                 continue
             for isa, flags in ISA_FLAGS.items():
-                extra = EXTRA_FLAGS.get(source.name, [])
-                build.add(source, isa, [*base, *flags, *extra, f"-DKPOP_ISA={isa}"])
+                build.add(source, isa, [*base, *flags, f"-DKPOP_ISA={isa}"])
 
     @staticmethod
     def _cuda_definition() -> list[str]:

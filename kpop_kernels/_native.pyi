@@ -1,5 +1,6 @@
 """The compiled kernels: pointers, sizes, strides and thread counts are integers."""
 
+from collections.abc import Sequence
 from enum import Enum
 
 CUDA_COMPILED: bool
@@ -200,8 +201,8 @@ class Cpu:
         batches: list[tuple[int, int, int, int, int]],
         p: int,
         *,
-        schedule: list[float],
-        second_stage: list[float],
+        schedule: Sequence[float],
+        second_stage: Sequence[float],
         damping: float,
         relative_damping: float,
         threads: int,

@@ -147,10 +147,6 @@ def refuse_autograd(op: str, tensors: Mapping[str, Tensor]) -> None:
 
 def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[str]) -> None:
     """Refuse written tensors that overlap themselves (expanded) or any other argument."""
-    sharing: dict[int, list[str]] = {}
-    for name, tensor in tensors.items():
-        if tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
-            sharing.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
     for name in written:
         tensor = tensors[name]
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
