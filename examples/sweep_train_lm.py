@@ -15,9 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from rich.console import Console
+
 from progress import Interrupt, progress_display
 from report import write_json
-from rich.console import Console
 from text_data import python_reference
 from train_lm import BATCH, INTERRUPTED, MODEL, OPTIMIZERS, Parser, optimizer_names, start_run, train
 

@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
+from rich.console import Console
+from torch.optim.lr_scheduler import LambdaLR
+
+from kpop_kernels import backends
+from kpop_kernels.optim import KPOP, state_bytes
 from language_model import LanguageModel, ModelConfig
 from progress import Interrupt, ShowProgress, progress_display
 from report import BASELINE, Run, backend_table, comparison_table, require_writable, write_report
-from rich.console import Console
 from text_data import (
     Text,
     python_reference,
@@ -30,10 +34,6 @@ from text_data import (
     training_batches,
     validation_windows,
 )
-from torch.optim.lr_scheduler import LambdaLR
-
-from kpop_kernels import backends
-from kpop_kernels.optim import KPOP, state_bytes
 
 MODEL = ModelConfig()
 BATCH = 16

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import train_lm
 from text_data import python_reference
 

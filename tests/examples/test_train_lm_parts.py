@@ -6,12 +6,13 @@ import os
 import signal
 
 import pytest
-import sweep_train_lm
 import torch
+from rich.console import Console
+
+import sweep_train_lm
 from language_model import LanguageModel, ModelConfig, RotaryAttention
 from progress import Interrupt, progress_display
 from report import CurvePoint, Run, loss_figure, summarize, typical_milliseconds, write_atomically, write_json
-from rich.console import Console
 from text_data import Text, python_reference, training_batches, validation_windows
 from train_lm import OPTIMIZERS
 
