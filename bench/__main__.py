@@ -1,9 +1,9 @@
 """Measure the operators against their rivals and the machine's limits, and make tables of the results.
 
-    python -m bench                        every operator and optimizer on this machine
-    python -m bench gram_ema step --quick  two of them, quickly
-    python -m bench --base main            what changed since a commit
-    python -m bench --check                correctness on the accelerator that is present, then its speed
+python -m bench                        every operator and optimizer on this machine
+python -m bench gram_ema step --quick  two of them, quickly
+python -m bench --base main            what changed since a commit
+python -m bench --check                correctness on the accelerator that is present, then its speed
 """
 
 import argparse
@@ -28,8 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the job that the arguments name and return its exit status."""
     options = _parser().parse_args(arguments)
     if unknown := set(options.ops) - set(NAMES):
-        names = ", ".join(NAMES)
-        print(f"bench: there is no {', '.join(sorted(unknown))}, it must be of {names}", file=sys.stderr)
+        allowed = ", ".join(NAMES)
+        print(f"bench: there is no {', '.join(sorted(unknown))}, it must be of {allowed}", file=sys.stderr)
         return 2
     if options.support_matrix:
         return support_matrix.main()
@@ -42,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     device = options.device or machine.accelerator() or "cpu"
     console = Console()
     if options.base:
-        return compare.main(options.base, _cases(names, device, quick=True), device, names, console)
+        compared = tuple(name for name in names if name in ops.NAMES)
+        return compare.main(options.base, compared, device, console, options.json)
     return _measure(names, device, options, console)
 
 
@@ -89,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("ops", nargs="*", metavar="op", help=f"what to measure, all if none: {', '.join(NAMES)}")
+    parser.add_argument(
+        "ops", nargs="*", metavar="op", help=f"what to measure, all if none: {', '.join(NAMES)}"
+    )
     parser.add_argument("--device", choices=("cuda", "mps", "cpu"), help="default: the accelerator, if any")
     parser.add_argument("--threads", type=int, help="CPU threads; default: one for each core")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, minutes in all")
@@ -97,7 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plot", action="store_true", help="also write roofline and times as PNG and SVG")
     job = parser.add_mutually_exclusive_group()
     job.add_argument("--base", metavar="REF", help="compare the working tree with a commit")
-    job.add_argument("--check", action="store_true", help="check every operator on the device, write its file")
+    job.add_argument(
+        "--check", action="store_true", help="check every operator on the device, write its file"
+    )
     job.add_argument("--support-matrix", action="store_true", help="write the support matrix into README.md")
     job.add_argument("--readme", action="store_true", help="write the tables of speed into README.md")
     return parser

@@ -43,7 +43,7 @@ def accelerator() -> str | None:
 def describe(device_type: str) -> Device:
     """Return the first device of a type."""
     if device_type == "cpu":
-        return Device("cpu", f"{platform.machine()} CPU", platform.machine())
+        return Device("cpu", processor(), platform.machine())
     if device_type == "mps":
         return Device("mps", f"Apple {platform.machine()}", "Apple")
     properties = torch.cuda.get_device_properties(0)
@@ -52,9 +52,10 @@ def describe(device_type: str) -> Device:
     return Device("cuda", properties.name, f"sm_{properties.major}{properties.minor}")
 
 
-def slug(name: str) -> str:
-    """Return a name as part of a file name."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+def results_file(device_type: str) -> Path:
+    """Return the file of a device, which has all that is known about it."""
+    name = re.sub(r"[^a-z0-9]+", "-", describe(device_type).name.lower()).strip("-")
+    return RESULTS / f"{name}.json"
 
 
 def processor() -> str:
@@ -78,7 +79,7 @@ def header(device_type: str) -> dict[str, Any]:
     """Return everything about the machine and the software that a number depends on."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     facts: dict[str, Any] = {
-        "device": processor() if device_type == "cpu" else describe(device_type).name,
+        "device": describe(device_type).name,
         "device_type": device_type,
         "processor": processor(),
         "cores": cores(),

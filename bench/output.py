@@ -1,7 +1,7 @@
 """The report as a table, as a file."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +97,6 @@ def duration(microseconds: float) -> str:
     if microseconds < 999.5e3:
         return f"{microseconds / 1e3:.3g} ms"
     return f"{microseconds / 1e6:.3g} s"
-
-
-def markdown(lines: Iterable[Sequence[str]]) -> str:
-    """Return lines of cells as a Markdown table, the first line its titles."""
-    titles, *rest = lines
-    table = [titles, ["---"] * len(titles), *rest]
-    return "\n".join(f"| {' | '.join(line)} |" for line in table)
 
 
 def _ratio(row: dict[str, Any], name: str) -> str:

@@ -71,14 +71,19 @@ class Measurement:
     refused: dict[str, str] = field(default_factory=dict)
     halves: dict[str, list[list[float]]] = field(default_factory=dict)
 
-    def admit(self, device: str) -> None:
+    def admit(self, device: str, *, rivals: bool = True) -> None:
         """Let every variant through the gate, or say why not.
+
+        Args:
+            device: Where to launch.
+            rivals: Also let rivals take part; they do in any case where this package has no backend.
 
         Raises:
             RuntimeError: A backend of this package cannot be launched; rivals that cannot are refused.
         """
         inputs = self.case.inputs(device)
-        for variant in self.case.variants:
+        alone = [variant for variant in self.case.variants if variant.ours]
+        for variant in self.case.variants if rivals or not alone else alone:
             try:
                 self.errors[variant.name] = gate(self.case, variant, inputs)
             except WrongAnswerError as wrong:

@@ -21,6 +21,9 @@ from bench.case import Case, Inputs, Variant, frobenius_error
 NOISE = 0.05
 """Largest relative difference between halves of a measurement that counts as the same number."""
 
+LONG_LAUNCH_US = 1e5
+"""Launches that take longer need no second warm-up."""
+
 Halves = Sequence[Sequence[float]]
 """Samples of one variant: the rounds of each half, in order; variants of a case share their rounds."""
 
@@ -129,14 +132,18 @@ def gate(case: Case, variant: Variant, inputs: Inputs) -> float:
     return error
 
 
+def warm_up(launch: Launch, timer: Clock) -> None:
+    """Launch without counting, more often what is quick."""
+    for _ in range(3):
+        if timer.sample(launch) > LONG_LAUNCH_US:
+            return
+
+
 def take_turns(launches: Mapping[str, Launch], timer: Clock, effort: Effort) -> dict[str, list[float]]:
     """Return samples of each launch, measured round by round."""
     names = list(launches)
-    for name in names:
-        for _ in range(3):
-            warm_up = timer.sample(launches[name])
-            if warm_up > 1e5:
-                break
+    for launch in launches.values():
+        warm_up(launch, timer)
     samples: dict[str, list[float]] = {name: [] for name in names}
     gc.collect()
     gc.disable()

@@ -8,7 +8,9 @@ from types import ModuleType
 from bench.case import Case
 
 PREFIX = "bench_"
-NAMES = tuple(sorted(m.name.removeprefix(PREFIX) for m in iter_modules(__path__) if m.name.startswith(PREFIX)))
+NAMES = tuple(
+    sorted(m.name.removeprefix(PREFIX) for m in iter_modules(__path__) if m.name.startswith(PREFIX))
+)
 
 
 def module(name: str) -> ModuleType:

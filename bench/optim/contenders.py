@@ -75,7 +75,8 @@ TORCH = (
 PEERS: dict[str, tuple[Contender, ...]] = {
     "pytorch_optimizer": (
         Contender(
-            "pytorch_optimizer SOAP", _peer("pytorch_optimizer", "SOAP", precondition_frequency=REFRESH_PERIOD)
+            "pytorch_optimizer SOAP",
+            _peer("pytorch_optimizer", "SOAP", precondition_frequency=REFRESH_PERIOD),
         ),
         Contender(
             "pytorch_optimizer Shampoo",
