@@ -20,6 +20,8 @@ EVIDENCE: dict[str, dict[str, str]] = {
     "composite": dict.fromkeys(TARGETS, "plain PyTorch"),
     "cpu": {"x86_64": "compiled"},
     "triton": dict.fromkeys(("sm_80", "sm_90", "sm_100", "gfx942"), "emulated + compiled"),
+    "cuda": dict.fromkeys(("sm_80", "sm_90", "sm_100"), "emulated + compiled"),
+    "metal": {"Apple": "emulated"},
 }
 NOT_THERE = "not there"
 

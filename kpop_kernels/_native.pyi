@@ -1,5 +1,7 @@
 """The compiled kernels: pointers, sizes, strides and thread counts are integers."""
 
+CUDA_COMPILED: bool
+
 class Cpu:
     """The CPU kernels of one instruction set."""
 

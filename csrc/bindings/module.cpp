@@ -20,6 +20,11 @@ Cpu::Cpu(const std::string& isa) : kernels_(kernels_named(isa)) {}
 
 PYBIND11_MODULE(_native, module) {
   using namespace kpop::bindings;
+#ifdef KPOP_WITH_CUDA
+  module.attr("CUDA_COMPILED") = true;
+#else
+  module.attr("CUDA_COMPILED") = false;
+#endif
   CpuClass cpu(module, "Cpu");
   cpu.def(pybind11::init<std::string>(), pybind11::arg("isa") = "best");
   cpu.def_property_readonly("isa", &Cpu::isa);

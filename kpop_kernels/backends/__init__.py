@@ -16,10 +16,14 @@ from torch import Tensor
 
 from .._schema import OPERATORS, Operator
 
-ORDER: dict[str, tuple[str, ...]] = {"cpu": ("cpu", "composite"), "cuda": ("triton", "composite")}
+ORDER: dict[str, tuple[str, ...]] = {
+    "cpu": ("cpu", "composite"),
+    "cuda": ("triton", "cuda", "composite"),
+    "mps": ("metal", "composite"),
+}
 """Backends of a device type, best first; devices not listed are served by composite."""
 
-NAMES = ("composite", "cpu", "triton")
+NAMES = ("composite", "cpu", "triton", "cuda", "metal")
 
 _observers: list[Counter[tuple[str, str]]] = []
 

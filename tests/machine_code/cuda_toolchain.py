@@ -1,5 +1,6 @@
 """Compiles CUDA sources with nvcc and reads what came out, without a GPU."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -50,6 +51,12 @@ def compile_cuda(source: Path, targets: Sequence[str] = TARGETS) -> dict[tuple[s
                     code, name=name, ptx=ptx_counts[symbol], spill_bytes=spills[symbol, target]
                 )
         return kernels
+
+
+@functools.cache
+def compiled(source: str) -> dict[tuple[str, str], KernelCode]:
+    """Return `compile_cuda` of a source of the package, by its file name; compiled once in a process."""
+    return compile_cuda(CSRC / source)
 
 
 def available() -> bool:

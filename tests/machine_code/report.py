@@ -1,6 +1,8 @@
 """The table of all kernels on all targets: ``python -m tests.machine_code.report`` writes ``report.md``."""
 
-from collections.abc import Iterable
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,21 +56,38 @@ def table(rows: Iterable[Row]) -> str:
 
 def measure() -> list[Row]:
     """Compile every case of every kernel for every target."""
+    return [*_triton_rows(), *_cuda_rows()]
+
+
+def _triton_rows() -> Iterator[Row]:
     from tests.machine_code.triton_cases import all_cases
     from tests.machine_code.triton_toolchain import TARGETS, compile_case
 
-    return [
-        Row(case.kernel, case.variant, target, compile_case(case, target))
-        for case in all_cases()
-        for target in TARGETS
-    ]
+    for case in all_cases():
+        for target in TARGETS:
+            yield Row(case.kernel, case.variant, target, compile_case(case, target))
+
+
+def _cuda_rows() -> Iterator[Row]:
+    from tests.machine_code.cuda_toolchain import CSRC, compiled
+
+    for source in sorted(CSRC.glob("*.cu")):
+        for _, code in sorted(compiled(source.name).items()):
+            yield cuda_row(code)
+
+
+def cuda_row(code: KernelCode) -> Row:
+    """Return the row of a CUDA kernel, whose name holds its template arguments."""
+    kernel, _, variant = code.name.removeprefix("kpop::").partition("<")
+    return Row(f"{kernel} (CUDA)", variant.removesuffix(">"), code.target, code)
 
 
 def toolchain() -> str:
     """Return the compilers that the numbers depend on."""
     import triton
 
-    return f"Triton {triton.__version__}"
+    nvcc = subprocess.run(["nvcc", "--version"], check=True, capture_output=True, text=True).stdout
+    return f"Triton {triton.__version__} and nvcc {re.search(r'release ([0-9.]+)', nvcc).group(1)}"
 
 
 def render(rows: Iterable[Row]) -> str:

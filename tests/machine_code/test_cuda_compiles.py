@@ -1,14 +1,12 @@
 """The CUDA sources compile for every target, and their machine code is what it should be."""
 
-import functools
-
 import pytest
 
 from tests.emulation import test_cuda_emulator_ptx as ptx_tests
 from tests.emulation.tools import require_tool
-from tests.machine_code import cuda_toolchain, sass
+from tests.machine_code import cuda_toolchain, report, sass
 from tests.machine_code.cuda_expectations import CUDA_EXPECTATIONS
-from tests.machine_code.cuda_toolchain import TARGETS, compile_cuda
+from tests.machine_code.cuda_toolchain import TARGETS, compile_cuda, compiled
 from tests.machine_code.expectations import MMA_SYNC, Expect, violations
 
 
@@ -16,11 +14,6 @@ from tests.machine_code.expectations import MMA_SYNC, Expect, violations
 def tools(request):
     require_tool(request, "nvcc", cuda_toolchain.available())
     require_tool(request, "cuobjdump and nvdisasm (they come with triton)", sass.readers_available())
-
-
-@functools.cache
-def compiled(source):
-    return compile_cuda(cuda_toolchain.CSRC / source)
 
 
 def compile_text(folder, text, targets=TARGETS):
@@ -48,10 +41,12 @@ def test_every_kernel_is_there_for_every_target_and_expected(source):
 @pytest.mark.parametrize(
     "source, start", [(source, start) for source, table in CUDA_EXPECTATIONS.items() for start in table]
 )
-def test_machine_code_meets_expectations(source, start, target):
+def test_machine_code_meets_expectations(source, start, target, report_row):
     expect = CUDA_EXPECTATIONS[source][start]
     kernels = [code for (name, t), code in compiled(source).items() if name.startswith(start) and t == target]
     assert kernels
+    for code in kernels:
+        report_row(report.cuda_row(code))
     assert [violation for code in kernels for violation in violations(code, expect)] == []
 
 

@@ -42,19 +42,6 @@ def test_every_kernel_file_has_cases():
     assert {file.stem for file in files} - {"memory"} == set(FILES)
 
 
-def test_report_is_current():
-    written = report.FILE.read_text()
-    if report.toolchain() not in written:
-        pytest.skip(f"report.md was written with other compilers than {report.toolchain()}")
-    assert written == report.render(report.measure()), "run python -m tests.machine_code.report"
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
-def test_contraction_is_found(target):
-    violated = found(absmax_quantize.CASES[0], target, enable_fp_fusion=True)
-    assert any("fused" in violation or "fma" in violation for violation in violated)
-
-
 def test_spill_is_found():
     violated = found(absmax_quantize.CASES[0], "sm_90", num_warps=1, maxnreg=24)
     assert any("bytes in local memory" in violation for violation in violated)

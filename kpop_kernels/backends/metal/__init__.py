@@ -1,1 +1,23 @@
 """Operators for Apple GPUs: Metal sources that ``torch.mps.compile_shader`` compiles at first use."""
+
+from collections.abc import Callable
+
+import torch
+
+from .._lazy import imported_when_called
+
+DEVICES = ("mps",)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+FILES: dict[str, str] = {}
+"""The file in this folder that implements an operator, by the operator's name."""
+
+
+def absent_because() -> str | None:
+    """Say why the kernels cannot run."""
+    return None if torch.backends.mps.is_available() else "there is no Apple GPU"
+
+
+def implementations() -> dict[str, Callable[..., None]]:
+    """Return every operator's function by name."""
+    return imported_when_called(__name__, FILES)

@@ -1,11 +1,11 @@
 """Triton kernels for CUDA and ROCm devices; triton is imported when a kernel is first launched."""
 
 from collections.abc import Callable
-from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 import torch
+
+from .._lazy import imported_when_called
 
 DEVICES = ("cuda",)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -24,12 +24,5 @@ def absent_because() -> str | None:
 
 
 def implementations() -> dict[str, Callable[..., None]]:
-    """Return every operator's function by name; calling one imports its file."""
-    return {op: _imported_when_called(op, file) for op, file in FILES.items()}
-
-
-def _imported_when_called(op: str, file: str) -> Callable[..., None]:
-    def run(*args: Any, **kwargs: Any) -> None:
-        getattr(import_module(f"{__name__}.{file}"), op)(*args, **kwargs)
-
-    return run
+    """Return every operator's function by name."""
+    return imported_when_called(__name__, FILES)

@@ -1,0 +1,30 @@
+"""CUDA C++ kernels for NVIDIA devices, from csrc/cuda, compiled into the extension where nvcc was found."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+
+from .._lazy import imported_when_called
+
+DEVICES = ("cuda",)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+FILES: dict[str, str] = {}
+"""The file in this folder that implements an operator, by the operator's name."""
+
+
+def absent_because() -> str | None:
+    """Say why the kernels cannot run; a compiled extension that fails to load raises instead."""
+    if find_spec("kpop_kernels._native") is None:
+        return "the package was installed without its compiled extension"
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return "there is no CUDA device"
+    from ..._native import CUDA_COMPILED
+
+    return None if CUDA_COMPILED else "the extension was compiled without nvcc"
+
+
+def implementations() -> dict[str, Callable[..., None]]:
+    """Return every operator's function by name."""
+    return imported_when_called(__name__, FILES)
