@@ -21,6 +21,9 @@ from bench.optim import bench_step
 from bench.run import Progress, run
 from bench.timing import FULL, QUICK
 
+WIDTH = 160
+"""Columns of tables that go to a file."""
+
 NAMES = (*ops.NAMES, "step", "scaling")
 
 
@@ -40,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         return check.main(options.device)
     names = tuple(options.ops) or NAMES
     device = options.device or machine.accelerator() or "cpu"
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     if options.base:
         compared = tuple(name for name in names if name in ops.NAMES)
         return compare.main(options.base, compared, device, console, options.json)
@@ -61,7 +64,7 @@ def _measure(names: tuple[str, ...], device: str, options: argparse.Namespace, c
     if options.plot:
         for file in plots.write(report, (options.json or machine.results_file(device)).with_suffix("")):
             console.print(f"written {file.name}")
-    return 0
+    return 1 if report["wrong"] else 0
 
 
 def _cases(names: tuple[str, ...], device: str, *, quick: bool) -> Iterator[Case]:

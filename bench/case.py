@@ -1,7 +1,7 @@
 """What is measured: a case is one problem, a variant is one way to compute it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -59,6 +59,7 @@ class Case:
         variants: Who takes part.
         setting: What else tells the case from others of the operator, such as ``p=4``.
         repeats: How often one launch does it; times are for once, bytes and operations too.
+        left_out: Rivals that do not take part, and why.
     """
 
     op: str
@@ -72,6 +73,7 @@ class Case:
     variants: Sequence[Variant]
     setting: str = ""
     repeats: int = 1
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

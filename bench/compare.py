@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +90,15 @@ def checkout(commit: str) -> Iterator[Path]:
 
 
 class Worker:
-    """One version of the package in a process of its own.
-
-    Attributes:
-        available: Its backends' cases, by label and backend.
-    """
+    """One version of the package in a process of its own."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
-        self.available = {(row["label"], row["backend"]): row for row in self._read()}
+
+    @cached_property
+    def available(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return its backends' cases by label and backend; waits until it has started."""
+        return {(row["label"], row["backend"]): row for row in self._read()}
 
     @classmethod
     @contextmanager
@@ -153,12 +154,11 @@ def _take_turns(
 ) -> tuple[list[float], list[float]]:
     """Return samples of both versions, whose order changes every round."""
     samples: tuple[list[float], list[float]] = ([], [])
-    end = time.perf_counter() + effort.seconds
-    for turn in range(effort.most_rounds):
-        if turn >= effort.least_rounds and time.perf_counter() > end:
-            break
+    start, turn = time.perf_counter(), 0
+    while not effort.enough(turn, start):
         for side in (turn % 2, 1 - turn % 2):
             samples[side].append((old, new)[side].sample(key, seed))
+        turn += 1
     return samples
 
 

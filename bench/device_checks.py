@@ -98,7 +98,8 @@ def beyond_int32(backend: str) -> Result:
     m, v = (torch.zeros(LARGE, device="cuda") for _ in range(2))
     options: dict[str, Any] = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
     before = [tensor[rows].cpu() for tensor in (param, grad, m, v)]
-    expected = python_ref.kron.adam(*before, None, None, lr=0.1, step=1, **options)
+    param0, grad0, m0, v0 = before
+    expected = python_ref.kron.adam(param0, grad0, m0, v0, None, None, lr=0.1, step=1, **options)
     lr, step = torch.tensor(0.1), torch.tensor(1.0)
     backends.get(backend).kron_adam_(param, grad, m, v, None, None, lr=lr, step=step, **options)
     results = [tensor[rows] for tensor in (param, m, v)]

@@ -12,6 +12,11 @@ from bench.limits import read
 
 Report = dict[str, Any]
 
+LEGEND = (
+    "Under each rival: its time divided by the time in this row, so that below 1 the rival is faster. "
+    "~: the two halves of the run differ by more than 5 %."
+)
+
 
 def write(report: Report, file: Path) -> None:
     """Write a report; what the file holds of other jobs stays."""
@@ -33,17 +38,35 @@ def show(report: Report, console: Console) -> None:
     """Print machine, limits, and one table for each operator."""
     for line in header(report):
         console.print(line, style="dim", highlight=False)
-    for op in dict.fromkeys(row["op"] for row in report["rows"]):
-        rows = [row for row in report["rows"] if row["op"] == op]
+    for op, rows in by_operator(report).items():
         table = Table(title=op, title_justify="left")
         for number, name in enumerate(columns(rows)):
-            table.add_column(name, justify="left" if number < 3 else "right")
+            table.add_column(name, justify="left" if number < 3 else "right", overflow="fold")
         for row in rows:
             table.add_row(*cells(row, rows))
         console.print(table)
-    for row in report["rows"]:
+    console.print(LEGEND, style="dim")
+    for row in leads(report):
         for name, reason in row["refused"].items():
             console.print(f"{row['op']} {shape(row)}: no time for {name}: {reason}", highlight=False)
+    for wrong in report["wrong"]:
+        console.print(f"WRONG: {wrong['case']}: {wrong['reason']}", style="bold red", highlight=False)
+
+
+def leads(report: Report) -> list[dict[str, Any]]:
+    """Return one row for each case: that of the fastest backend, in whose ratios the others appear."""
+    fastest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in report["rows"]:
+        key = (row["op"], tuple(row["shape"]), row["dtype"], row["setting"])
+        if key not in fastest or row["median_us"] < fastest[key]["median_us"]:
+            fastest[key] = row
+    return list(fastest.values())
+
+
+def by_operator(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """Return the leading rows of each operator."""
+    rows = leads(report)
+    return {op: [row for row in rows if row["op"] == op] for op in dict.fromkeys(row["op"] for row in rows)}
 
 
 def header(report: Report) -> list[str]:
@@ -66,7 +89,7 @@ def header(report: Report) -> list[str]:
 def columns(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the titles of an operator's table."""
     rivals = dict.fromkeys(name for row in rows for name in row["rivals"])
-    return ["shape", "dtype", "backend", "time", "p10-p90", "error", "of limit", *(f"{r} ÷" for r in rivals)]
+    return ["shape", "dtype", "backend", "time", "p10-p90", "error", "of limit", *rivals]
 
 
 def cells(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -101,7 +124,7 @@ def duration(microseconds: float) -> str:
 
 def _ratio(row: dict[str, Any], name: str) -> str:
     if name == row["backend"]:
-        return "1"
+        return ""
     if name in row["refused"]:
         return "refused"
     if name not in row["rivals"]:

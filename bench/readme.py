@@ -36,8 +36,8 @@ def main() -> int:
 def _device(report: Report) -> Iterator[str]:
     yield f"### {report['machine']['device']}"
     yield "\n".join(f"{line}  " for line in output.header(report))
-    for op in dict.fromkeys(row["op"] for row in report["rows"]):
-        rows = [row for row in report["rows"] if row["op"] == op]
+    yield output.LEGEND
+    for op, rows in output.by_operator(report).items():
         yield f"`{op}`"
         yield markdown.table([output.columns(rows), *(output.cells(row, rows) for row in rows)])
     if "scaling" in report:

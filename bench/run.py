@@ -93,6 +93,7 @@ class Measurement:
                     raise
                 first_line = (str(failure).splitlines() or [""])[0]
                 self.refused[variant.name] = f"{type(failure).__name__}: {first_line}"
+        self.refused |= self.case.left_out
         self.halves = {name: [] for name in self.errors}
 
     def measure(self, device: str, timer: Clock, effort: Effort, seed: int) -> None:
@@ -139,7 +140,7 @@ class Measurement:
 
 
 def run(cases: Sequence[Case], device: str, effort: Effort, progress: Progress) -> dict[str, Any]:
-    """Measure cases and return the report: machine, limits, rows.
+    """Measure cases and return the report: machine, limits, rows, and backends that gave wrong answers.
 
     The limits are measured before, between the halves and after, and the highest count; the machine is described
     first, before the measurement itself is its load.
@@ -164,5 +165,11 @@ def run(cases: Sequence[Case], device: str, effort: Effort, progress: Progress) 
     limits = limits.best_of(measure(device, timer))
     report["limits"] = limits.report()
     report["rows"] = [vars(row) for m in measurements for row in m.rows(limits)]
+    report["wrong"] = [
+        {"case": m.case.label, "backend": variant.name, "reason": m.refused[variant.name]}
+        for m in measurements
+        for variant in m.case.variants
+        if variant.ours and variant.name in m.refused
+    ]
     report["machine"]["seconds"] = round(time.perf_counter() - start, 1)
     return report

@@ -19,9 +19,10 @@ from bench.ops import bench_gram_ema, bench_kron_adam, bench_kron_rotate, bench_
 from bench.optim import bench_step
 from bench.optim.contenders import contenders
 from bench.run import Measurement, Progress
-from bench.timing import Clock, CpuClock, Effort, clock, noisy, take_turns
+from bench.timing import Clock, CpuClock, Effort, clock, disagree, take_turns
 
-EFFORT = Effort(seconds=0.2, least_rounds=5, most_rounds=50)
+EFFORT = Effort(seconds=0.2, least_rounds=5, most_rounds=50, longest=4.0)
+CALLS = Effort(seconds=1.0, least_rounds=100, most_rounds=2000, longest=4.0)
 IMPORTS = 5
 
 IMPORT = """
@@ -57,7 +58,7 @@ def series(device: str, *, quick: bool) -> list[Series]:
 
     def steps(count: int) -> Case:
         shapes = ((128, 128),) * count
-        return bench_step.case(f"{count} of 128×128", shapes, (c for c in contenders(quick=True) if c.ours))
+        return bench_step.case(f"{count} of 128×128", shapes, (c for c in contenders() if c.ours), quick=True)
 
     return [
         Series("gram_ema_ n×n", "n", sides, lambda n: bench_gram_ema.case(n, n, device)),
@@ -108,7 +109,7 @@ def call_overhead(device: str) -> dict[str, float]:
         "torch.addmm": lambda: torch.addmm(S, X, X.mT, beta=0.95, alpha=0.05, out=S),
     }
     with torch.no_grad():
-        samples = take_turns(launches, CpuClock(), Effort(1.0, 100, 2000))
+        samples = take_turns(launches, CpuClock(), CALLS)
     return {name: median(times) for name, times in samples.items()}
 
 
@@ -136,6 +137,7 @@ def _slopes(one: Series, device: str, timer: Clock) -> list[dict[str, Any]]:
 
 def _line(one: Series, backend: str, halves: list[list[list[float]]]) -> dict[str, Any]:
     times = [median([sample for half in of_size for sample in half]) for of_size in halves]
+    repeated = [slope(one.sizes, [median(of_size[half]) for of_size in halves]) for half in range(2)]
     return {
         "op": one.name,
         "against": one.against,
@@ -143,5 +145,5 @@ def _line(one: Series, backend: str, halves: list[list[list[float]]]) -> dict[st
         "sizes": list(one.sizes),
         "median_us": times,
         "slope": slope(one.sizes, times),
-        "noisy": any(noisy(of_size) for of_size in halves),
+        "noisy": disagree(repeated),
     }

@@ -30,7 +30,7 @@ def matrix() -> str:
     """Return the matrix as a Markdown table, one row for each operator of each backend."""
     ran = _hardware_runs(machine.RESULTS)
     header = ("operator", "backend", *TARGETS)
-    lines = [header]
+    lines: list[tuple[str, ...]] = [header]
     for backend, op in _registered():
         cells = (ran.get((op, backend, t)) or EVIDENCE[backend].get(t, NOT_THERE) for t in TARGETS)
         lines.append((f"`{op}`", backend, *cells))

@@ -48,17 +48,26 @@ class Effort:
 
     Attributes:
         seconds: Time for one half of a case, warm-up aside.
-        least_rounds: Rounds that are made however long they take.
+        least_rounds: Rounds that are made even if that takes longer, up to `longest`.
         most_rounds: Rounds after which it is enough.
+        longest: Seconds after which it is enough, two rounds being made.
     """
 
     seconds: float
     least_rounds: int
     most_rounds: int
+    longest: float
+
+    def enough(self, rounds: int, start: float) -> bool:
+        """Tell whether to stop after some rounds, begun at a time of `time.perf_counter`."""
+        passed = time.perf_counter() - start
+        if rounds < self.least_rounds:
+            return rounds >= 2 and passed > self.longest
+        return passed > self.seconds or rounds >= self.most_rounds
 
 
-QUICK = Effort(seconds=0.5, least_rounds=5, most_rounds=100)
-FULL = Effort(seconds=3.0, least_rounds=25, most_rounds=1000)
+QUICK = Effort(seconds=1.0, least_rounds=10, most_rounds=200, longest=4.0)
+FULL = Effort(seconds=3.0, least_rounds=25, most_rounds=1000, longest=60.0)
 
 
 @dataclass(frozen=True)
@@ -148,13 +157,12 @@ def take_turns(launches: Mapping[str, Launch], timer: Clock, effort: Effort) -> 
     gc.collect()
     gc.disable()
     try:
-        end = time.perf_counter() + effort.seconds
-        for turn in range(effort.most_rounds):
-            if turn >= effort.least_rounds and time.perf_counter() > end:
-                break
+        start, turn = time.perf_counter(), 0
+        while not effort.enough(turn, start):
             first = turn % len(names)
             for name in names[first:] + names[:first]:
                 samples[name].append(timer.sample(launches[name]))
+            turn += 1
     finally:
         gc.enable()
     return samples
@@ -179,4 +187,9 @@ def noisy(own: Halves, rival: Halves | None = None) -> bool:
         values = [median(half) for half in own]
     else:
         values = [ratio([r], [o]) for r, o in zip(rival, own, strict=True)]
+    return disagree(values)
+
+
+def disagree(values: Sequence[float]) -> bool:
+    """Tell whether repetitions of a measurement differ by more than `NOISE`."""
     return max(values) > min(values) * (1 + NOISE)

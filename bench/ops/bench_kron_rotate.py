@@ -40,7 +40,7 @@ def case(m: int, n: int, device: str, *, batch: int = 1, dtype: torch.dtype = to
         flops=batch * 2 * m * n * (m + n),
         make=make,
         oracle=_oracle,
-        bound=2 * torch.finfo(dtype).eps,
+        bound=max(2 * torch.finfo(dtype).eps, 1e-5),
         variants=(
             *ours("kron_rotate", _call, device, dtype),
             compiled(kron_rotate, _call),

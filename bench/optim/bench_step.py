@@ -44,11 +44,17 @@ class Workload:
 def cases(device: str, *, quick: bool) -> Iterator[Case]:
     """Yield one case for each set of layers."""
     for name in QUICK if quick else LAYER_SETS:
-        yield case(name, LAYER_SETS[name], contenders(quick=quick))
+        yield case(name, LAYER_SETS[name], contenders(), quick=quick)
 
 
-def case(name: str, shapes: tuple[tuple[int, int], ...], rivals: Iterator[Contender]) -> Case:
+def case(name: str, shapes: tuple[tuple[int, int], ...], rivals: Iterator[Contender], *, quick: bool) -> Case:
     """Return the step of all parameters of a set, `REFRESH_PERIOD` of them a launch."""
+    takes_part, left_out = [], {}
+    for contender in rivals:
+        if quick and contender.slow_start:
+            left_out[contender.name] = "it compiles for minutes, quick runs leave it out"
+        else:
+            takes_part.append(contender)
     count = sum(m * n for m, n in shapes)
 
     def make(generator: torch.Generator) -> Inputs:
@@ -68,10 +74,12 @@ def case(name: str, shapes: tuple[tuple[int, int], ...], rivals: Iterator[Conten
         oracle=partial(_all_descend, len(shapes)),
         bound=0.0,
         variants=[
-            Variant(c.name, _run, setup=partial(_start, c), ours=c.ours, value=_descending) for c in rivals
+            Variant(c.name, _run, setup=partial(_start, c), ours=c.ours, value=_descending)
+            for c in takes_part
         ],
         setting=name,
         repeats=REFRESH_PERIOD,
+        left_out=left_out,
     )
 
 
@@ -94,7 +102,7 @@ def _run(workload: Workload) -> Workload:
 def _descending(workload: Workload) -> Results:
     """Tell of each parameter whether it moved against its gradient."""
     moved = zip(workload.parameters, workload.before, strict=True)
-    slopes = [((p.detach() - old) * p.grad).sum() for p, old in moved]
+    slopes = [((p.detach() - old) * p.grad).sum() for p, old in moved if p.grad is not None]
     return (torch.stack([(slope < 0).to(torch.float64) for slope in slopes]),)
 
 

@@ -34,15 +34,16 @@ class Contender:
     slow_start: bool = False
 
 
-def contenders(*, quick: bool) -> Iterator[Contender]:
+def contenders() -> Iterator[Contender]:
     """Yield all that can take part here."""
     for name, cls in vars(kpop_kernels.optim).items():
         if isinstance(cls, type) and issubclass(cls, Optimizer):
             yield Contender(name, cls, ours=True)
     installed = peers.installed()
-    for contender in (*TORCH, *(c for module, group in PEERS.items() if module in installed for c in group)):
-        if not (quick and contender.slow_start):
-            yield contender
+    yield from TORCH
+    for module, group in PEERS.items():
+        if module in installed:
+            yield from group
 
 
 def _peer(module: str, name: str, **hyperparameters: Any) -> Build:
@@ -62,7 +63,7 @@ def _pytorch_optimizer_muon(parameters: list[Tensor]) -> Optimizer:
 
 def _heavyball_soap(parameters: list[Tensor]) -> Optimizer:
     """Compile without its search for the fastest of many kernels, which takes minutes."""
-    peers.load("heavyball.utils").compile_mode = "default"
+    vars(peers.load("heavyball.utils"))["compile_mode"] = "default"
     return _peer("heavyball", "SOAP", precondition_frequency=REFRESH_PERIOD)(parameters)
 
 
