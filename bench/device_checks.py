@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import python_ref.kron
-from bench.suite import problem
+from bench.suite import flat, problem
 from bench.verdict import Result, judge, prepare
 from kpop_kernels import backends
 
@@ -44,7 +44,8 @@ def graph_replay(op: str, backend: str) -> Result:
         if "step" in eager.zero_dim:
             eager.zero_dim["step"] += 1
     graphed = prepare(op, backend, given, "cuda", scalars_on="cuda")
-    originals = {name: tensor.clone() for name, tensor in graphed.tensors.items()}
+    arguments = flat(list(graphed.tensors.values()))
+    originals = [tensor.clone() for tensor in arguments]
     warm_up = torch.cuda.Stream()
     warm_up.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(warm_up):
@@ -53,8 +54,8 @@ def graph_replay(op: str, backend: str) -> Result:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         results = graphed.launch()
-    for name, tensor in originals.items():
-        graphed.tensors[name].copy_(tensor)
+    for tensor, original in zip(arguments, originals, strict=True):
+        tensor.copy_(original)
     for _ in range(REPLAYS):
         graph.replay()
         if "step" in graphed.zero_dim:
@@ -67,15 +68,16 @@ def side_stream(op: str, backend: str) -> Result:
     """Launch on a stream whose inputs are late: a kernel on another stream would not wait for them."""
     given = problem(op, DTYPE)
     prepared = prepare(op, backend, given, "cuda")
-    late = {name: tensor.clone() for name, tensor in prepared.tensors.items()}
-    for tensor in prepared.tensors.values():
+    arguments = flat(list(prepared.tensors.values()))
+    late = [tensor.clone() for tensor in arguments]
+    for tensor in arguments:
         tensor.zero_()
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(SLEEP_CYCLES)
-        for name, tensor in late.items():
-            prepared.tensors[name].copy_(tensor)
+        for tensor, original in zip(arguments, late, strict=True):
+            tensor.copy_(original)
         results = prepared.launch()
     stream.synchronize()
     return judge(op, backend, "side stream", results, given.expected(), DTYPE)

@@ -39,7 +39,7 @@ def peaks(device: str) -> list[dict[str, Any]]:
         for variant in case.variants:
             if variant.ours:
                 command = [sys.executable, "-m", "bench.memory", op, variant.name, device]
-                done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+                done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
                 row = {"op": op, "backend": variant.name, "shape": list(case.shape), "input_bytes": inputs}
                 found.append(row | {"extra_bytes": int(done.stdout)})
     return found

@@ -9,6 +9,8 @@ from torch import Tensor
 
 import python_ref.gram
 import python_ref.kron
+import python_ref.quantize as ref
+from kpop_kernels._schema import OPERATORS
 
 M, N = 96, 65
 
@@ -18,21 +20,27 @@ class Problem:
     """Arguments of an operator and the oracle's function of the same arguments.
 
     Attributes:
-        tensors: Tensor arguments in order, in the dtypes the operator is called with, on the CPU.
+        tensors: Tensor arguments in order, in the dtypes the operator is called with, on the CPU; lists for
+            operators on lists.
         scalars: Keyword arguments.
-        oracle: Returns what the operator writes, in the operator's order, in float64.
+        oracle: Returns the operator's results and then the arguments it writes, in the operator's order:
+            in float64, or in the operator's own dtypes where bits are promised.
         zero_dim: Keyword arguments that the operator takes as 0-d tensors and the oracle as numbers.
     """
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor | list[Tensor]]
     scalars: Mapping[str, Any]
     oracle: Callable[..., Any]
     zero_dim: Mapping[str, float] = field(default_factory=dict)
 
     def expected(self) -> tuple[Tensor, ...]:
         """Return the oracle's answer."""
-        answer = self.oracle(*self.tensors.values(), **self.scalars, **self.zero_dim)
-        return (answer,) if isinstance(answer, Tensor) else tuple(answer)
+        return tuple(flat(self.oracle(*self.tensors.values(), **self.scalars, **self.zero_dim)))
+
+
+def flat(value: Any) -> list[Tensor]:
+    """Return the tensors of nested lists and tuples, in order."""
+    return [value] if isinstance(value, Tensor) else [tensor for item in value for tensor in flat(item)]
 
 
 def problem(op: str, dtype: torch.dtype) -> Problem:
@@ -86,9 +94,105 @@ def _rebase_moments(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     return Problem(tensors, {}, python_ref.kron.rebase_moments)
 
 
+RANDOM: dict[str, Any] = {"seed": 5, "stream": 3, "offset": 2**35 - 9}
+BLOCK_SIZE: dict[str, Any] = {"block_size": 64}
+
+
+def _quantize_int8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    tensors = {"x": _normal((M, N), dtype, generator)}
+    return Problem(tensors, BLOCK_SIZE | RANDOM, ref.quantize_int8, zero_dim={"step": 7})
+
+
+def _quantize_dynamic8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    return Problem(
+        {"x": _normal((M, N), dtype, generator)}, BLOCK_SIZE | {"signed": True}, ref.quantize_dynamic8
+    )
+
+
+def _affine(generator: torch.Generator) -> ref.Affine:
+    return ref.quantize_int8(_normal((M, N), torch.float32, generator), **BLOCK_SIZE)
+
+
+def _dynamic(generator: torch.Generator) -> ref.Dynamic:
+    return ref.quantize_dynamic8(_normal((M, N), torch.float32, generator).square(), **BLOCK_SIZE)
+
+
+def _dequantize_int8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    return Problem(_affine(generator)._asdict(), BLOCK_SIZE | {"dtype": dtype}, ref.dequantize_int8)
+
+
+def _dequantize_dynamic8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    return Problem(_dynamic(generator)._asdict(), BLOCK_SIZE | {"dtype": dtype}, ref.dequantize_dynamic8)
+
+
+def _ema_int8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    def oracle(codes: Tensor, scales: Tensor, zero_points: Tensor, x: Tensor, **scalars: Any) -> Any:
+        return ref.ema_int8(ref.Affine(codes, scales, zero_points), x, **scalars)
+
+    tensors = _affine(generator)._asdict() | {"x": _normal((M, N), dtype, generator)}
+    return Problem(tensors, {"beta": 0.9} | BLOCK_SIZE | RANDOM, oracle, zero_dim={"step": 7})
+
+
+def _ema_sq_dynamic8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    def oracle(codes: Tensor, absmax: Tensor, x: Tensor, **scalars: Any) -> Any:
+        return ref.ema_sq_dynamic8(ref.Dynamic(codes, absmax), x, **scalars)
+
+    tensors = _dynamic(generator)._asdict() | {"x": _normal((M, N), dtype, generator)}
+    return Problem(tensors, {"beta": 0.9} | BLOCK_SIZE, oracle)
+
+
+def _adam8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    def oracle(param: Tensor, grad: Tensor, *moments: Tensor, **scalars: Any) -> Any:
+        return ref.adam8(param, grad, ref.Affine(*moments[:3]), ref.Dynamic(*moments[3:]), **scalars)
+
+    tensors = {name: _normal((M, N), dtype, generator) for name in ("param", "grad")}
+    tensors |= {f"exp_avg_{name}": tensor for name, tensor in _affine(generator)._asdict().items()}
+    tensors |= {f"exp_avg_sq_{name}": tensor for name, tensor in _dynamic(generator)._asdict().items()}
+    scalars = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1} | BLOCK_SIZE | RANDOM
+    return Problem(tensors, scalars, oracle, zero_dim={"lr": 0.125, "step": 7})
+
+
+def _stochastic_round_bf16(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    tensors = {"x": _normal((M, N), dtype, generator).to(torch.float32)}
+    return Problem(tensors, RANDOM, ref.stochastic_round_bf16, zero_dim={"step": 7})
+
+
+def _foreach(op: str, single: Callable[[torch.dtype, torch.Generator], Problem]) -> Callable[..., Problem]:
+    """Return the problem of an operator on lists: two items of the operator on one."""
+
+    def build(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+        items = [single(dtype, generator) for _ in range(2)]
+        listed = OPERATORS[op].listed
+
+        def oracle(*lists: list[Tensor], **scalars: Any) -> Any:
+            shared = {name: value for name, value in scalars.items() if name not in listed}
+            answers = []
+            for i, tensors in enumerate(zip(*lists, strict=True)):
+                own = {name: scalars[name][i] for name in listed if name in scalars}
+                answers.append(flat(items[i].oracle(*tensors, **shared, **own)))
+            return list(zip(*answers, strict=True))
+
+        tensors = {name: flat([item.tensors[name] for item in items]) for name in items[0].tensors}
+        scalars = {
+            name: [value, value + 1] if name in listed else value for name, value in items[0].scalars.items()
+        }
+        return Problem(tensors, scalars, oracle, items[0].zero_dim)
+
+    return build
+
+
 PROBLEMS: dict[str, Callable[[torch.dtype, torch.Generator], Problem]] = {
     "gram_ema_": _gram_ema,
     "kron_rotate": _kron_rotate,
     "kron_adam_": _kron_adam,
     "rebase_moments_": _rebase_moments,
+    "quantize_int8": _quantize_int8,
+    "dequantize_int8": _dequantize_int8,
+    "quantize_dynamic8": _quantize_dynamic8,
+    "dequantize_dynamic8": _dequantize_dynamic8,
+    "ema_int8_": _ema_int8,
+    "ema_sq_dynamic8_": _ema_sq_dynamic8,
+    "adam8_": _adam8,
+    "stochastic_round_bf16": _stochastic_round_bf16,
 }
+PROBLEMS |= {op.name: _foreach(op.name, PROBLEMS[op.single.name]) for op in OPERATORS.values() if op.single}

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bench.case import dtype_name
-from bench.suite import Problem
+from bench.suite import Problem, flat
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
 
@@ -42,14 +43,14 @@ class Prepared:
     """An operator of a backend with its arguments on a device.
 
     Attributes:
-        tensors: Tensor arguments.
+        tensors: Tensor arguments; lists for operators on lists.
         zero_dim: Scalars that are tensors.
-        launch: Runs the operator and returns what it wrote or returned.
+        launch: Runs the operator and returns what it returned and then what it wrote.
     """
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Any]
     zero_dim: dict[str, Tensor]
-    launch: Callable[[], tuple[Tensor, ...]]
+    launch: Callable[[], list[Tensor]]
 
 
 def prepare(op: str, backend: str, given: Problem, device: str, *, scalars_on: str = "cpu") -> Prepared:
@@ -62,7 +63,7 @@ def prepare(op: str, backend: str, given: Problem, device: str, *, scalars_on: s
         device: Where tensors go.
         scalars_on: Where 0-d tensors go.
     """
-    tensors = {name: tensor.to(device, copy=True) for name, tensor in given.tensors.items()}
+    tensors = {name: _copied(tensor, device) for name, tensor in given.tensors.items()}
     zero_dim = {
         name: torch.tensor(v, dtype=torch.float32, device=scalars_on) for name, v in given.zero_dim.items()
     }
@@ -78,22 +79,31 @@ def judge(
     dtype: torch.dtype,
 ) -> Result:
     """Compare results with what is expected."""
-    error = max(map(_error, results, expected))
+    error = max(_error(result, right) for result, right in zip(results, expected, strict=True))
     return Result(op, backend, dtype_name(dtype), error, error <= ERROR_BOUND, check)
 
 
 def _launch(
-    op: str, backend: str, tensors: dict[str, Tensor], given: Problem, zero_dim: dict[str, Tensor]
-) -> tuple[Tensor, ...]:
+    op: str, backend: str, tensors: dict[str, Any], given: Problem, zero_dim: dict[str, Tensor]
+) -> list[Tensor]:
     with backends.trace() as served:
         returned = getattr(backends.get(backend), op)(*tensors.values(), **given.scalars, **zero_dim)
     assert served == {(op, backend): 1}, f"{op}: {served} ran in place of {backend}"
-    if returned is None:
-        return tuple(tensors[name] for name in OPERATORS[op].written)
-    return (returned,) if isinstance(returned, Tensor) else tuple(returned)
+    written = [tensors[name] for name in OPERATORS[op].written if name in tensors]
+    return flat([written if returned is None else [returned, written]])
+
+
+def _copied(value: Tensor | list[Tensor], device: str) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device, copy=True)
+    return [_copied(item, device) for item in value]
 
 
 def _error(result: Tensor, expected: Tensor) -> float:
-    expected = expected.to("cpu", torch.float64)
+    """Return the relative error in epsilons; integers are right or wrong."""
+    expected = expected.cpu()
+    if not result.dtype.is_floating_point:
+        return 0.0 if torch.equal(result.cpu(), expected) else float("inf")
+    expected = expected.to(torch.float64)
     difference = torch.linalg.norm(result.cpu().to(torch.float64) - expected)
     return float(difference / torch.linalg.norm(expected) / torch.finfo(result.dtype).eps)

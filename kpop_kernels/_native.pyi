@@ -1,6 +1,39 @@
 """The compiled kernels: pointers, sizes, strides and thread counts are integers."""
 
+from enum import Enum
+
 CUDA_COMPILED: bool
+
+class Float(Enum):
+    """Element types of tensors that are computed in float32."""
+
+    float32 = ...
+    bfloat16 = ...
+    float16 = ...
+
+class RandomStream:
+    """Names the random numbers of a tensor."""
+
+    def __init__(self, *, seed: int, step: int, stream: int, offset: int) -> None: ...
+
+class Adam8Step:
+    """Scalars of one Adam step on 8-bit moments."""
+
+    def __init__(
+        self,
+        *,
+        beta1: float,
+        one_minus_beta1: float,
+        beta2: float,
+        one_minus_beta2: float,
+        correction1: float,
+        correction2: float,
+        eps: float,
+        sign: float,
+        lr: float,
+        decay: float,
+        limit: float,
+    ) -> None: ...
 
 class Cpu:
     """The CPU kernels of one instruction set."""
@@ -36,5 +69,113 @@ class Cpu:
         *,
         beta: float,
         alpha: float,
+        threads: int,
+    ) -> None: ...
+    def quantize_int8(
+        self,
+        x: int,
+        type: Float,
+        count: int,
+        codes: int,
+        scales: int,
+        zero_points: int,
+        *,
+        block_size: int,
+        stochastic: bool,
+        paper: bool,
+        random: RandomStream,
+        threads: int,
+    ) -> None: ...
+    def dequantize_int8(
+        self,
+        codes: int,
+        scales: int,
+        zero_points: int,
+        count: int,
+        out: int,
+        type: Float,
+        *,
+        block_size: int,
+        threads: int,
+    ) -> None: ...
+    def quantize_dynamic8(
+        self,
+        x: int,
+        type: Float,
+        count: int,
+        codes: int,
+        absmax: int,
+        *,
+        block_size: int,
+        is_signed: bool,
+        threads: int,
+    ) -> None: ...
+    def dequantize_dynamic8(
+        self,
+        codes: int,
+        absmax: int,
+        count: int,
+        out: int,
+        type: Float,
+        *,
+        block_size: int,
+        is_signed: bool,
+        threads: int,
+    ) -> None: ...
+    def ema_int8(
+        self,
+        codes: int,
+        scales: int,
+        zero_points: int,
+        x: int,
+        type: Float,
+        count: int,
+        out: int,
+        *,
+        block_size: int,
+        beta: float,
+        one_minus_beta: float,
+        random: RandomStream,
+        threads: int,
+    ) -> None: ...
+    def ema_sq_dynamic8(
+        self,
+        codes: int,
+        absmax: int,
+        x: int,
+        type: Float,
+        count: int,
+        out: int,
+        *,
+        block_size: int,
+        beta: float,
+        one_minus_beta: float,
+        threads: int,
+    ) -> None: ...
+    def adam8(
+        self,
+        param: int,
+        param_type: Float,
+        grad: int,
+        grad_type: Float,
+        count: int,
+        exp_avg_codes: int,
+        exp_avg_scales: int,
+        exp_avg_zero_points: int,
+        exp_avg_sq_codes: int,
+        exp_avg_sq_absmax: int,
+        *,
+        block_size: int,
+        step: Adam8Step,
+        random: RandomStream,
+        threads: int,
+    ) -> None: ...
+    def stochastic_round(
+        self,
+        x: int,
+        count: int,
+        out: int,
+        *,
+        random: RandomStream,
         threads: int,
     ) -> None: ...

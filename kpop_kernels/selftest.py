@@ -5,14 +5,14 @@ closed form by its article and was evaluated in float64.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import backends
-from ._schema import OPERATORS
+from ._schema import OPERATORS, Operator
 
 _TURN = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
 _CYCLE = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
@@ -21,6 +21,16 @@ _G = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 _G_ROTATED = torch.tensor([[6.0, 4.0, 5.0], [-3.0, -1.0, -2.0]])
 _ZEROS = torch.zeros(2, 2)
 _FIRST_STEP = {"weight_decay": 0.0, "step": torch.tensor(1)}
+_ONE = torch.ones(1)
+_STEPS = torch.tensor([-127.0, 0.0, 127.0])
+_STEP_CODES = torch.tensor([0, 127, 254], dtype=torch.uint8)
+_MIDDLE = torch.tensor([127], dtype=torch.uint8)
+_ENDS = torch.tensor([0, 255], dtype=torch.uint8)
+_NOTHING = (torch.zeros(2, dtype=torch.uint8), torch.zeros(1), torch.zeros(1, dtype=torch.uint8))
+_RANDOM = {"seed": 1, "step": 1, "stream": 1}
+
+
+Argument = Tensor | list[Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -30,20 +40,20 @@ class Case:
     Attributes:
         op: Operator.
         tensors: Its tensors, in order.
-        expected: What it returns, or for an operator that writes its arguments, what they hold afterwards;
-            the last ones may be left out.
+        expected: What it returns, or for an operator that only writes its arguments, what they hold
+            afterwards; the last ones may be left out.
         scalars: Its keyword arguments.
         tolerance: Largest deviation of an element; 0 where the result is exact.
     """
 
     op: str
-    tensors: tuple[Tensor | None, ...]
+    tensors: tuple[Argument, ...]
     expected: tuple[Tensor, ...]
     scalars: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0
 
 
-CASES = (
+_SINGLE_CASES = (
     Case(
         "gram_ema_",
         (torch.tensor([[2.0, 1.0], [1.0, 3.0]]), _X),
@@ -99,6 +109,43 @@ CASES = (
         (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 4.0], [9.0, 16.0]]), _TURN, None),
         (torch.tensor([[-3.0, -4.0], [1.0, 2.0]]), torch.tensor([[9.0, 16.0], [1.0, 4.0]])),
     ),
+    # A scale of 1: multiples of it are on the grid, whatever the random numbers.
+    Case("quantize_int8", (_STEPS,), (_STEP_CODES, _ONE, _MIDDLE)),
+    Case("dequantize_int8", (_STEP_CODES, _ONE, _MIDDLE), (_STEPS,)),
+    Case("quantize_dynamic8", (torch.tensor([0.0, 2.0]),), (_ENDS, 2 * _ONE)),
+    Case("dequantize_dynamic8", (_ENDS, 2 * _ONE), (torch.tensor([0.0, 2.0]),)),
+    Case("ema_int8_", (_STEP_CODES, _ONE, _MIDDLE, 3 * _STEPS), (2 * _STEPS,), {"beta": 0.5, **_RANDOM}),
+    Case(
+        "ema_sq_dynamic8_",
+        (_ENDS, _ONE, torch.tensor([0.0, 2.0])),
+        (torch.tensor([0.0, 2.5]),),
+        {"beta": 0.5},
+    ),
+    Case(
+        "adam8_",
+        (torch.ones(2), torch.tensor([2.0, -4.0]), *_NOTHING, *_NOTHING[:2]),
+        (torch.tensor([0.25, 1.25]),),
+        {**_RANDOM, "lr": 0.5, "beta1": 0.5, "beta2": 0.5, "eps": 0.0, "weight_decay": 0.5},
+    ),
+    Case("stochastic_round_bf16", (_STEPS,), (_STEPS,), _RANDOM),
+)
+"""Every operator on single tensors."""
+
+
+def _in_lists(op: Operator, case: Case) -> Case:
+    """Return the case of an operator on one item as that of lists with this item alone."""
+    scalars = {name: [value] if name in op.listed else value for name, value in case.scalars.items()}
+    missing = {"stream": [0], "offset": [0]}.items()
+    scalars |= {name: value for name, value in missing if name in op.listed and name not in scalars}
+    tensors = tuple([tensor] if isinstance(tensor, Tensor) else tensor for tensor in case.tensors)
+    return replace(case, op=op.name, tensors=tensors, scalars=scalars)
+
+
+CASES = _SINGLE_CASES + tuple(
+    _in_lists(op, case)
+    for op in OPERATORS.values()
+    for case in _SINGLE_CASES
+    if op.single is not None and op.single.name == case.op
 )
 
 
@@ -140,15 +187,27 @@ def run(device_types: tuple[str, ...]) -> Iterator[Outcome]:
 def _deviation(backend: backends.Backend, case: Case, device: str) -> float:
     """Return the largest difference between a call's outcome and the known one."""
     operator = OPERATORS[case.op]
-    arguments = [None if tensor is None else tensor.clone().to(device) for tensor in case.tensors]
+    arguments = [_copied(tensor, device) for tensor in case.tensors]
     result = getattr(backend, case.op)(*arguments, **case.scalars)
     if operator.results is None:
         named = dict(zip(operator.parameters, arguments, strict=False))
-        outcome = [value for name in operator.written if (value := named[name]) is not None]
-    else:
-        outcome = [result] if isinstance(result, Tensor) else list(result)
+        result = [named[name] for name in operator.written]
+    outcome = [value for value in _flat(result) if value is not None]
     differences = [
         (got.to("cpu", torch.float64) - known).abs().max()
         for got, known in zip(outcome, case.expected, strict=False)
     ]
     return torch.stack(differences).max().item()
+
+
+def _copied(value: Argument, device: str) -> Any:
+    if isinstance(value, list):
+        return [_copied(item, device) for item in value]
+    return None if value is None else value.clone().to(device)
+
+
+def _flat(value: Any) -> list[Any]:
+    """Return what nested lists and tuples hold, in order."""
+    if isinstance(value, list | tuple):
+        return [item for nested in value for item in _flat(nested)]
+    return [value]

@@ -29,5 +29,6 @@ using CpuClass = pybind11::class_<Cpu>;
 using Unlocked = pybind11::call_guard<pybind11::gil_scoped_release>;
 
 void bind_kron(CpuClass& cpu);
+void bind_quantize(pybind11::module_& module, CpuClass& cpu);
 
 }  // namespace kpop::bindings

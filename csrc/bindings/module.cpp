@@ -29,4 +29,5 @@ PYBIND11_MODULE(_native, module) {
   cpu.def(pybind11::init<std::string>(), pybind11::arg("isa") = "best");
   cpu.def_property_readonly("isa", &Cpu::isa);
   bind_kron(cpu);
+  bind_quantize(module, cpu);
 }

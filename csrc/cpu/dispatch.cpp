@@ -2,6 +2,10 @@
 #include <cstring>
 #include <initializer_list>
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
+
 #include "kernels.h"
 
 namespace kpop::cpu {
@@ -36,6 +40,14 @@ const Kernels& best_kernels() {
     return baseline::kernels;
   }();
   return best;
+}
+
+int64_t last_level_cache_bytes() {
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  static const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (bytes > 0) return bytes;
+#endif
+  return int64_t{32} << 20;
 }
 
 }  // namespace kpop::cpu

@@ -14,6 +14,55 @@ struct AdamStep {
   float correction1, correction2, eps, sign;
 };
 
+// Element types of tensors that are computed in float32.
+enum class Float { float32, bfloat16, float16 };
+
+// Elements of any of these types.
+struct Values {
+  const void* data;
+  Float type;
+};
+
+struct MutableValues {
+  void* data;
+  Float type;
+};
+
+// Names the random numbers of a tensor: element i takes those of the global element offset + i.
+struct RandomStream {
+  uint64_t seed;
+  uint32_t step, stream;
+  uint64_t offset;
+};
+
+// A flattened tensor of `count` elements in blocks, the last one perhaps short.
+struct Blocks {
+  int64_t count, block_size;
+};
+
+constexpr int64_t LARGEST_BLOCK = 4096;
+
+struct AffineCodes {
+  uint8_t* codes;
+  float* scales;
+  uint8_t* zero_points;
+};
+
+struct DynamicCodes {
+  uint8_t* codes;
+  float* absmax;
+};
+
+struct AffineOptions {
+  bool stochastic, paper;
+};
+
+// Scalars of one Adam step on 8-bit moments; `limit` bounds the normalized update.
+struct Adam8Step {
+  AdamStep adam;
+  float lr, decay, limit;
+};
+
 struct Kernels {
   const char* name;
 
@@ -26,6 +75,28 @@ struct Kernels {
   // P is contiguous; S has a batch stride and a row stride, its columns are contiguous.
   void (*symmetric_ema)(float* S, int64_t batch_stride, int64_t row_stride, const float* P, int64_t batch, int64_t n,
                         float beta, float alpha, int threads);
+
+  // Blocks of 8 bits: common/rounding.h and common/codebook.h define the bits. Bytes moved for each element from and
+  // to float32: 5 to quantize or restore, 10 to average (the average is written too), 16 for a step of Adam.
+  void (*quantize_int8)(Values x, Blocks blocks, AffineOptions options, const RandomStream& random, AffineCodes out,
+                        int threads);
+  void (*dequantize_int8)(AffineCodes codes, Blocks blocks, MutableValues out, int threads);
+  void (*quantize_dynamic8)(Values x, Blocks blocks, bool is_signed, DynamicCodes out, int threads);
+  void (*dequantize_dynamic8)(DynamicCodes codes, Blocks blocks, bool is_signed, MutableValues out, int threads);
+
+  // m <- beta m + (1 - beta) x in float32 to `out`, rounded stochastically into the codes.
+  void (*ema_int8)(AffineCodes codes, Blocks blocks, Values x, float beta, float one_minus_beta,
+                   const RandomStream& random, float* out, int threads);
+
+  // v <- beta v + (1 - beta) x x in float32 to `out`, its nearest codes into the codes.
+  void (*ema_sq_dynamic8)(DynamicCodes codes, Blocks blocks, Values x, float beta, float one_minus_beta, float* out,
+                          int threads);
+
+  void (*adam8)(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes exp_avg_sq, Blocks blocks,
+                const Adam8Step& step, const RandomStream& random, int threads);
+
+  // float32 to bfloat16.
+  void (*stochastic_round)(const float* x, int64_t count, const RandomStream& random, uint16_t* out, int threads);
 };
 
 namespace baseline { extern const Kernels kernels; }
@@ -37,5 +108,8 @@ const Kernels* find_kernels(const char* name);
 
 // The fastest table that this processor runs.
 const Kernels& best_kernels();
+
+// The size of the last cache before memory. Results beyond it are better stored around the caches.
+int64_t last_level_cache_bytes();
 
 }  // namespace kpop::cpu

@@ -1,6 +1,6 @@
 """The vocabulary of argument checks: each raises one sentence that says what was wrong and what is right."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,18 @@ FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 def compute_dtype(tensor: Tensor) -> torch.dtype:
     """Return the dtype that a tensor is computed in: float64 for float64, float32 for all others."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def scalar(value: float | Tensor) -> Tensor:
+    """Return a number as a 0-d tensor.
+
+    A sum, since torch.compile keeps a changing number that is added to a tensor as an input of its graph,
+    where it would compile torch.tensor(number) anew for each value.
+    """
+    if isinstance(value, Tensor):
+        return value
+    dtype = torch.int64 if isinstance(value, int) else torch.float64
+    return torch.zeros((), dtype=dtype, device="cpu") + value
 
 
 def require_floating(op: str, **tensors: Tensor | None) -> None:
@@ -28,6 +40,15 @@ def require_dtype(op: str, dtype: torch.dtype, why: str, **tensors: Tensor | Non
     for name, tensor in tensors.items():
         if tensor is not None and tensor.dtype != dtype:
             raise TypeError(f"{op}: {name} is {tensor.dtype}, it must be {dtype} {why}")
+
+
+def require_dtype_among(op: str, allowed: Sequence[torch.dtype], **tensors: Tensor | None) -> None:
+    """Require one of a few dtypes."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.dtype not in allowed:
+            words = [str(dtype).removeprefix("torch.") for dtype in allowed]
+            choice = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+            raise TypeError(f"{op}: {name} is {tensor.dtype}, it must be {choice}")
 
 
 def require_matrix(op: str, **tensors: Tensor | None) -> None:
@@ -76,6 +97,13 @@ def require_fraction(op: str, **values: float) -> None:
             raise ValueError(f"{op}: {name} is {value}, it must be at least 0 and below 1")
 
 
+def require_integer(op: str, lowest: int, highest: int, **values: int) -> None:
+    """Require an integer between two bounds, both allowed."""
+    for name, value in values.items():
+        if not isinstance(value, int | torch.SymInt) or not lowest <= value <= highest:
+            raise ValueError(f"{op}: {name} is {value!r}, it must be an integer from {lowest} to {highest}")
+
+
 def require_not_negative(op: str, **values: float) -> None:
     """Require value >= 0."""
     for name, value in values.items():
@@ -102,29 +130,38 @@ def refuse_autograd(op: str, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Sequence[str]) -> None:
+def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[str]) -> None:
     """Refuse written tensors that overlap themselves (expanded) or any other argument."""
-    addresses = {name: _storage_address(tensor) for name, tensor in tensors.items()}
     for name in written:
         tensor = tensors[name]
         if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
             raise ValueError(
                 f"{op}: {name} is expanded, several of its elements share memory; clone it first"
             )
-        for other, address in addresses.items():
-            if address and address == addresses[name] and other != name and _overlap(tensor, tensors[other]):
-                raise ValueError(f"{op}: {name} is written and shares memory with {other}; clone one of them")
+    order = {name: position for position, name in enumerate(tensors)}
+    spans = sorted((*span, name) for name, tensor in tensors.items() if (span := _span(tensor)) is not None)
+    for i, (device, _, end, name) in enumerate(spans):
+        for other_device, other_begin, _, other in spans[i + 1 :]:
+            if other_device != device or other_begin >= end:
+                break
+            first, second = sorted((name, other), key=lambda each: (each not in written, order[each]))
+            if first in written and _overlap(tensors[first], tensors[second]):
+                raise ValueError(
+                    f"{op}: {first} is written and shares memory with {second}; clone one of them"
+                )
 
 
-def _storage_address(tensor: Tensor) -> int:
-    """Return where a tensor's storage lies; 0 for tensors without elements or without real memory."""
-    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta" or not tensor.numel():
-        return 0
-    return tensor.untyped_storage().data_ptr()
+def _span(tensor: Tensor) -> tuple[str, int, int] | None:
+    """Return device and addresses from a tensor's first element to the end of its last; None without memory."""
+    if tensor.device.type == "meta" or isinstance(tensor, FakeTensor) or not tensor.numel():
+        return None
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    begin = tensor.data_ptr()
+    return str(tensor.device), begin, begin + (last + 1) * tensor.element_size()
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two views of one storage have a byte in common; views that interleave have none."""
+    """Tell whether two tensors of one device have a byte in common; views that interleave have none."""
     # An element of a lies Σ iₖsₖ bytes after a's first, one of b Σ jₖtₖ bytes after b's first. Dimensions of
     # equal stride are taken together: only the difference of their indices counts.
     spans: dict[int, tuple[int, int]] = {}

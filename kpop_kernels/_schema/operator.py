@@ -1,7 +1,7 @@
 """What an operator is: a schema, its checks and its results, defined with torch once."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import refuse_autograd, refuse_overlap
+from .checks import refuse_autograd, refuse_overlap, scalar
 
 NAMESPACE = "kpop"
 
@@ -38,13 +38,19 @@ class Operator:
             scalars only, so that it also runs on fake tensors.
         results: Shapes and dtypes of the results; None for operators that only write their arguments.
         result_count: Number of results.
+        decided_by: The argument whose device and dtype choose the backend; the first tensor by default.
+        single: For an operator on lists of tensors, the operator that is applied to each item.
+        listed: Names of the arguments, results aside, that are lists with one entry an item.
     """
 
     name: str
     arguments: str
     check: Callable[..., None]
-    results: Callable[..., tuple[Result, ...]] | None = None
+    results: Callable[..., tuple[Result | list[Result], ...]] | None = None
     result_count: int = 1
+    decided_by: str | None = None
+    single: "Operator | None" = None
+    listed: tuple[str, ...] = ()
 
     @property
     def qualified_name(self) -> str:
@@ -69,18 +75,35 @@ class Operator:
             return ()
         return ("out",) if self.result_count == 1 else tuple(f"out{i}" for i in range(self.result_count))
 
+    @cached_property
+    def scalars(self) -> tuple[str, ...]:
+        """Names of the keyword tensors, which may be given as numbers to a backend's function."""
+        keywords = self.arguments.partition("*, ")[2]
+        return tuple(re.findall(r"\bTensor\??\s+(\w+)", keywords))
+
+    def deciding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+        """Return the tensors whose device and dtype choose the backend: one, or one for each item of a list."""
+        if self.decided_by is None:
+            found = next(value for value in (*args, *kwargs.values()) if _tensors(value))
+        else:
+            position = self.parameters.index(self.decided_by)
+            found = args[position] if position < len(args) else kwargs[self.decided_by]
+        return _tensors(found)
+
     def guarded(self, implementation: Callable[..., None]) -> Callable[..., Any]:
         """Return a backend's function behind the checks, with ``out`` optional."""
         if self.results is None:
 
             def in_place(*args: Any, **kwargs: Any) -> None:
+                kwargs = self._with_tensors(kwargs)
                 self._validate(args, kwargs)
                 implementation(*args, **kwargs)
 
             return in_place
 
         def functional(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-            given = () if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
+            kwargs = self._with_tensors(kwargs)
+            given = () if out is None else (out,) if self.result_count == 1 else tuple(out)
             self._validate(args, kwargs, given)
             outputs = given or self._allocate(args, kwargs)
             result = outputs[0] if self.result_count == 1 else outputs
@@ -95,8 +118,8 @@ class Operator:
             return {"": implementation}
 
         def with_outputs(*args: Any, **kwargs: Any) -> None:
-            out = tuple(kwargs.pop(name) for name in self.outputs)
-            implementation(*args, out=out, **kwargs)
+            outputs = tuple(kwargs.pop(name) for name in self.outputs)
+            implementation(*args, out=outputs[0] if self.result_count == 1 else outputs, **kwargs)
 
         return {"": implementation, ".out": with_outputs}
 
@@ -105,43 +128,105 @@ class Operator:
         if self.results is None:
             return {"": f"({self.arguments}) -> ()"}
         keyword_only = "" if "*" in self.arguments else "*, "
-        outputs = ", ".join(f"Tensor({chr(ord('a') + i)}!) {name}" for i, name in enumerate(self.outputs))
-        returned = ", ".join(["Tensor"] * self.result_count)
+        kind = "[]" if self.single else ""
+        first_free = ord("a") + self.arguments.count("!")
+        outputs = ", ".join(
+            f"Tensor({chr(first_free + i)}!){kind} {name}" for i, name in enumerate(self.outputs)
+        )
+        returned = ", ".join([f"Tensor{kind}"] * self.result_count)
         return {
             "": f"({self.arguments}) -> ({returned})",
             ".out": f"({self.arguments}, {keyword_only}{outputs}) -> ()",
         }
 
-    def _allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
-        assert self.results is not None
-        device = next(value.device for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        return tuple(
-            torch.empty(r.shape, dtype=r.dtype, device=device) for r in self.results(*args, **kwargs)
-        )
+    def items(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        """Split the arguments of an operator on lists into those of its items, results included."""
+        positional = list(zip(self.parameters, args, strict=False))
+        named = dict(kwargs)
+        out = named.pop("out", None)
+        for i in range(len(self._first_list(args, kwargs))):
+            item = {name: value[i] if name in self.listed else value for name, value in named.items()}
+            if out is not None:
+                item["out"] = out[i] if self.result_count == 1 else tuple(result[i] for result in out)
+            yield [value[i] if name in self.listed else value for name, value in positional], item
 
-    def _validate(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Tensor, ...] = ()) -> None:
+    def _first_list(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        return args[0] if args else kwargs[self.listed[0]]
+
+    def _with_tensors(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Turn numbers given for keyword tensors into 0-d tensors."""
+        numbers = {
+            name: scalar(kwargs[name]) for name in self.scalars if isinstance(kwargs.get(name), int | float)
+        }
+        return kwargs | numbers if numbers else kwargs
+
+    def _allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        assert self.results is not None
+        device = self.deciding(args, kwargs)[0].device
+        return tuple(_empty(result, device) for result in self.results(*args, **kwargs))
+
+    def _validate(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...] = ()) -> None:
         """Refuse arguments that do not fit, want a gradient, or share memory that is written."""
         self.check(*args, **kwargs)
         named = dict(zip(self.parameters, args, strict=False)) | kwargs
         if out:
             self._check_outputs(args, kwargs, out)
             named |= dict(zip(self.outputs, out, strict=True))
-        tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        tensors = dict(_named_tensors(named))
+        written = dict(_named_tensors({name: named.get(name) for name in self.written}))
         refuse_autograd(self.name, tensors)
-        refuse_overlap(self.name, tensors, [name for name in self.written if name in tensors])
+        refuse_overlap(self.name, tensors, tuple(written))
 
-    def _check_outputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Tensor, ...]) -> None:
+    def _check_outputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...]) -> None:
         assert self.results is not None
         results = self.results(*args, **kwargs)
-        if len(out) != len(results):
-            raise ValueError(f"{self.name}: out has {len(out)} tensors, it must have {len(results)}")
-        device = next(value.device for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        for tensor, (shape, dtype) in zip(out, results, strict=True):
-            if (tuple(tensor.shape), tensor.dtype, tensor.device) != (tuple(shape), dtype, device):
-                raise ValueError(
-                    f"{self.name}: out is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}, "
-                    f"it must be {tuple(shape)} {dtype} on {device}"
-                )
+        device = self.deciding(args, kwargs)[0].device
+        _require_count(self.name, out, results)
+        for tensors, wanted in zip(out, results, strict=True):
+            if isinstance(wanted, list):
+                _require_count(self.name, tensors, wanted)
+            else:
+                tensors, wanted = [tensors], [wanted]
+            for tensor, result in zip(tensors, wanted, strict=True):
+                _require_result(self.name, tensor, result, device)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Return the tensors of an argument: itself, the items of a list, or none."""
+    if isinstance(value, Tensor):
+        return [value]
+    return [item for item in value if isinstance(item, Tensor)] if isinstance(value, list | tuple) else []
+
+
+def _named_tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor with its argument's name; items of lists are called ``name[index]``."""
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            yield name, value
+        else:
+            yield from ((f"{name}[{i}]", tensor) for i, tensor in enumerate(_tensors(value)))
+
+
+def _empty(result: Result | list[Result], device: torch.device) -> Tensor | list[Tensor]:
+    if isinstance(result, list):
+        return [torch.empty(item.shape, dtype=item.dtype, device=device) for item in result]
+    return torch.empty(result.shape, dtype=result.dtype, device=device)
+
+
+def _require_count(op: str, out: Sequence[Any], wanted: Sequence[Any]) -> None:
+    if len(out) != len(wanted):
+        raise ValueError(f"{op}: out has {len(out)} tensors, it must have {len(wanted)}")
+
+
+def _require_result(op: str, tensor: Tensor, result: Result, device: torch.device) -> None:
+    shape, dtype = tuple(result.shape), result.dtype
+    if (tuple(tensor.shape), tensor.dtype, tensor.device) != (shape, dtype, device):
+        raise ValueError(
+            f"{op}: out is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}, "
+            f"it must be {shape} {dtype} on {device}"
+        )
 
 
 def declare(operator: Operator) -> Operator:

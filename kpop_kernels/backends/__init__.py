@@ -47,7 +47,8 @@ class Backend:
         self.devices: tuple[str, ...] = module.DEVICES
         self._guarded: dict[str, Callable[..., Any]] = {}
         if self.reason is None:
-            for op, implementation in module.implementations().items():
+            implementations = _with_lists(module.implementations())
+            for op, implementation in implementations.items():
                 self._guarded[op] = self._refuse_unserved(OPERATORS[op], implementation)
 
     @property
@@ -55,10 +56,12 @@ class Backend:
         """Names of the operators that can be called here."""
         return tuple(self._guarded)
 
-    def serves(self, op: str, tensor: Tensor) -> bool:
-        """Tell whether this backend runs an operator for a tensor's device and dtype."""
-        on_device = not self.devices or tensor.device.type in self.devices
-        return op in self._guarded and on_device and tensor.dtype in self.dtypes
+    def serves(self, op: str, *tensors: Tensor) -> bool:
+        """Tell whether this backend runs an operator for the device and dtype of all the tensors."""
+        return op in self._guarded and all(
+            tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
+            for tensor in tensors
+        )
 
     def why_not(self, op: str, device_type: str) -> str | None:
         """Say why an operator is not served for a device type; None when it is."""
@@ -79,8 +82,9 @@ class Backend:
 
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
-            tensor = _first_tensor(args, kwargs)
-            if not self.serves(op.name, tensor):
+            for tensor in op.deciding(args, kwargs):
+                if self.serves(op.name, tensor):
+                    continue
                 dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
                 raise TypeError(
                     f"{op.name}: backend {self.name!r} does not serve {tensor.dtype} on {tensor.device}, "
@@ -109,10 +113,13 @@ def available() -> dict[str, str | None]:
     return {name: backend.reason for name, backend in _BACKENDS.items()}
 
 
-def serving(op: str, tensor: Tensor) -> Backend:
-    """Return the backend that torch's dispatcher uses for an operator, a device and a dtype."""
-    for name in ORDER.get(tensor.device.type, ("composite",)):
-        if _BACKENDS[name].serves(op, tensor):
+def serving(op: str, *tensors: Tensor) -> Backend:
+    """Return the backend that torch's dispatcher uses for an operator and the tensors that decide.
+
+    One tensor decides, or all items of a list for an operator on lists.
+    """
+    for name in ORDER.get(tensors[0].device.type, ("composite",)):
+        if _BACKENDS[name].serves(op, *tensors):
             return _BACKENDS[name]
     return _BACKENDS["composite"]
 
@@ -128,15 +135,29 @@ def trace() -> Iterator[Counter[tuple[str, str]]]:
         _observers[:] = [observer for observer in _observers if observer is not counter]
 
 
-def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+def _with_lists(implementations: dict[str, Callable[..., None]]) -> dict[str, Callable[..., None]]:
+    """Add operators on lists where a backend has only the operator on one item: one item after another."""
+    derived = {
+        op.name: _one_by_one(op, implementations[op.single.name])
+        for op in OPERATORS.values()
+        if op.single is not None and op.single.name in implementations
+    }
+    return derived | implementations
+
+
+def _one_by_one(op: Operator, implementation: Callable[..., None]) -> Callable[..., None]:
+    def run(*args: Any, **kwargs: Any) -> None:
+        for item_args, item_kwargs in op.items(args, kwargs):
+            implementation(*item_args, **item_kwargs)
+
+    return run
 
 
 def _register(op: Operator) -> None:
     """Give an operator to torch's dispatcher: composite everywhere, the best backend where there is one."""
 
     def routed(*args: Any, **kwargs: Any) -> Any:
-        return getattr(serving(op.name, _first_tensor(args, kwargs)), op.name)(*args, **kwargs)
+        return getattr(serving(op.name, *op.deciding(args, kwargs)), op.name)(*args, **kwargs)
 
     composite = getattr(_BACKENDS["composite"], op.name)
     for overload, function in op.overloads(composite).items():

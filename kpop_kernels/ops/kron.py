@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .._schema import scalar
+
 
 def kron_rotate(
     G: Tensor,  # (..., m, n)
@@ -107,12 +109,12 @@ def kron_adam_(
         exp_avg_sq,
         Q_L,
         Q_R,
-        lr=_scalar(lr),
+        lr=scalar(lr),
         beta1=beta1,
         beta2=beta2,
         eps=eps,
         weight_decay=weight_decay,
-        step=_scalar(step),
+        step=scalar(step),
         maximize=maximize,
         found_inf=found_inf,
     )
@@ -154,14 +156,3 @@ def rebase_moments_(
     """
     torch.ops.kpop.rebase_moments_(exp_avg, exp_avg_sq, P_L, P_R)
     return exp_avg, exp_avg_sq
-
-
-def _scalar(value: float | Tensor) -> Tensor:
-    """Return a number as a 0-d tensor.
-
-    A sum, since torch.compile keeps a changing number that is added to a tensor as an input of its graph,
-    where it would compile torch.tensor(number) anew for each value.
-    """
-    if isinstance(value, Tensor):
-        return value
-    return torch.zeros((), dtype=torch.float64, device="cpu") + value

@@ -131,7 +131,7 @@ def test_durations(microseconds, text):
 
 def test_every_operator_has_its_benchmark():
     covered = {op for name in ops.NAMES for op in ops.module(name).OPS}
-    assert set(OPERATORS) <= covered
+    assert {name for name, op in OPERATORS.items() if op.single is None} <= covered
 
 
 def test_every_quick_case_of_an_operator_names_a_backend_for_this_processor():

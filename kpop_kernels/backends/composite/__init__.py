@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import gram, kron
+from . import adam8, dynamic8, ema8, gram, kron, quantize_int8, stochastic_round
 
 DEVICES: tuple[str, ...] = ()
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -22,4 +22,12 @@ def implementations() -> dict[str, Callable[..., None]]:
         "kron_rotate": kron.kron_rotate,
         "kron_adam_": kron.kron_adam_,
         "rebase_moments_": kron.rebase_moments_,
+        "quantize_int8": quantize_int8.quantize_int8,
+        "dequantize_int8": quantize_int8.dequantize_int8,
+        "quantize_dynamic8": dynamic8.quantize_dynamic8,
+        "dequantize_dynamic8": dynamic8.dequantize_dynamic8,
+        "ema_int8_": ema8.ema_int8_,
+        "ema_sq_dynamic8_": ema8.ema_sq_dynamic8_,
+        "adam8_": adam8.adam8_,
+        "stochastic_round_bf16": stochastic_round.stochastic_round_bf16,
     }

@@ -18,6 +18,17 @@ def absent_because() -> str | None:
 
 def implementations() -> dict[str, Callable[..., None]]:
     """Return every operator's function by name."""
-    from . import gram, kron
+    from . import adam8, dynamic8, ema8, gram, kron, quantize_int8, stochastic_round
 
-    return {"gram_ema_": gram.gram_ema_, "kron_adam_": kron.kron_adam_}
+    return {
+        "gram_ema_": gram.gram_ema_,
+        "kron_adam_": kron.kron_adam_,
+        "quantize_int8": quantize_int8.quantize_int8,
+        "dequantize_int8": quantize_int8.dequantize_int8,
+        "quantize_dynamic8": dynamic8.quantize_dynamic8,
+        "dequantize_dynamic8": dynamic8.dequantize_dynamic8,
+        "ema_int8_": ema8.ema_int8_,
+        "ema_sq_dynamic8_": ema8.ema_sq_dynamic8_,
+        "adam8_": adam8.adam8_,
+        "stochastic_round_bf16": stochastic_round.stochastic_round_bf16,
+    }

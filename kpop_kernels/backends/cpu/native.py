@@ -4,8 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
-from ..._native import Cpu
+from ..._native import Cpu, Float, RandomStream
+
+FLOATS = {
+    torch.float32: Float.float32,
+    torch.bfloat16: Float.bfloat16,
+    torch.float16: Float.float16,
+}
 
 _kernels = Cpu()
 
@@ -28,6 +35,23 @@ def using(isa: str) -> Iterator[None]:
         yield
     finally:
         _kernels = before
+
+
+@contextmanager
+def dense(*written: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield contiguous tensors to write; what had to be copied is copied back."""
+    contiguous = tuple(tensor.contiguous() for tensor in written)
+    yield contiguous
+    for tensor, copy in zip(written, contiguous, strict=True):
+        if copy is not tensor:
+            tensor.copy_(copy)
+
+
+def random_stream(seed: int, step: int | Tensor, stream: int, offset: int) -> RandomStream:
+    """Return the name of a tensor's random numbers; the dispatcher passes seeds as signed integers."""
+    return RandomStream(
+        seed=seed & 0xFFFFFFFFFFFFFFFF, step=int(step) & 0xFFFFFFFF, stream=stream, offset=offset
+    )
 
 
 def threads() -> int:

@@ -1,0 +1,28 @@
+// Moving averages of one block: restored, averaged, left in float32. Every product and sum is rounded.
+#pragma once
+#include "affine_block.h"
+#include "dynamic_block.h"
+
+namespace kpop::cpu::KPOP_ISA {
+namespace {
+
+struct Decay {
+  float beta, one_minus_beta;
+};
+
+// m <- beta m + (1 - beta) x
+inline void average(AffineCodes codes, int64_t block, int64_t first, int64_t n, const float* __restrict x, Decay decay,
+                    float* __restrict m) {
+  restore_affine(codes, block, first, n, m);
+  for (int64_t i = 0; i < n; ++i) m[i] = decay.beta * m[i] + decay.one_minus_beta * x[i];
+}
+
+// v <- beta v + ((1 - beta) x) x
+inline void average_square(const DynamicMap& map, DynamicCodes codes, int64_t block, int64_t first, int64_t n,
+                           const float* __restrict x, Decay decay, float* __restrict v) {
+  restore_map(map, codes.codes + first, n, codes.absmax[block], v);
+  for (int64_t i = 0; i < n; ++i) v[i] = decay.beta * v[i] + decay.one_minus_beta * x[i] * x[i];
+}
+
+}  // namespace
+}  // namespace kpop::cpu::KPOP_ISA

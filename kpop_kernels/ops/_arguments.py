@@ -1,0 +1,47 @@
+"""Arguments in the form that torch's dispatcher takes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from .._schema.checks import require_integer, scalar
+
+
+def random_arguments(op: str, *, seed: int, step: int | Tensor, stream: int, offset: int) -> dict[str, Any]:
+    """Return checked arguments: the seed as a signed 64-bit integer, the step as a tensor."""
+    require_integer(op, 0, 2**32 - 1, stream=stream)
+    require_integer(op, 0, 2**63 - 1, offset=offset)
+    return {**_seed_and_step(op, seed, step), "stream": stream, "offset": offset}
+
+
+def random_arguments_foreach(
+    op: str,
+    count: int,
+    *,
+    seed: int,
+    step: int | Tensor,
+    stream: int | Sequence[int],
+    offset: int | Sequence[int],
+) -> dict[str, Any]:
+    """Return the arguments for a list of items: a base stream counts up, an offset is shared."""
+    streams = [stream + i for i in range(count)] if isinstance(stream, int) else list(stream)
+    offsets = [offset] * count if isinstance(offset, int) else list(offset)
+    for item_stream, item_offset in zip(streams, offsets, strict=False):
+        require_integer(op, 0, 2**32 - 1, stream=item_stream)
+        require_integer(op, 0, 2**63 - 1, offset=item_offset)
+    return {**_seed_and_step(op, seed, step), "stream": streams, "offset": offsets}
+
+
+def output_arguments(op: str, out: Sequence[Tensor], count: int) -> dict[str, Tensor]:
+    """Return several outputs by the names that they have in the ``out`` overload."""
+    if len(out) != count:
+        raise ValueError(f"{op}: out has {len(out)} tensors, it must have {count}")
+    return {f"out{i}": tensor for i, tensor in enumerate(out)}
+
+
+def _seed_and_step(op: str, seed: int, step: int | Tensor) -> dict[str, Any]:
+    require_integer(op, 0, 2**64 - 1, seed=seed)
+    if not isinstance(step, Tensor):
+        require_integer(op, 0, 2**32 - 1, step=step)
+    return {"seed": seed - 2**64 if seed >= 2**63 else seed, "step": scalar(step)}
