@@ -1,6 +1,7 @@
 """Runs cases by the protocol and makes rows of them."""
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 
 from bench import machine
-from bench.case import Case, Variant, dtype_name
+from bench.case import Case, Inputs, Variant, dtype_name
 from bench.limits import Limits, measure
 from bench.timing import Clock, Effort, WrongAnswerError, clock, gate, noisy, ratio, summary, take_turns
 
@@ -85,16 +86,22 @@ class Measurement:
         alone = [variant for variant in self.case.variants if variant.ours]
         for variant in self.case.variants if rivals or not alone else alone:
             try:
-                self.errors[variant.name] = gate(self.case, variant, inputs)
+                self.errors[variant.name] = self._gated(variant, inputs)
             except WrongAnswerError as wrong:
                 self.refused[variant.name] = str(wrong)
             except (RuntimeError, ImportError, AttributeError) as failure:
                 if variant.ours:
                     raise
-                first_line = (str(failure).splitlines() or [""])[0]
-                self.refused[variant.name] = f"{type(failure).__name__}: {first_line}"
+                sentence = (str(failure).splitlines() or [""])[0].split(". ")[0]
+                self.refused[variant.name] = f"{type(failure).__name__}: {sentence}"
         self.refused |= self.case.left_out
         self.halves = {name: [] for name in self.errors}
+
+    def _gated(self, variant: Variant, inputs: Inputs) -> float:
+        with warnings.catch_warnings():
+            if not variant.ours:  # what rivals and their compilers warn about is theirs
+                warnings.simplefilter("ignore")
+            return gate(self.case, variant, inputs)
 
     def measure(self, device: str, timer: Clock, effort: Effort, seed: int) -> None:
         """Add a half: samples of every admitted variant on inputs of their own."""

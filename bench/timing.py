@@ -66,7 +66,7 @@ class Effort:
         return passed > self.seconds or rounds >= self.most_rounds
 
 
-QUICK = Effort(seconds=1.0, least_rounds=10, most_rounds=200, longest=4.0)
+QUICK = Effort(seconds=0.5, least_rounds=10, most_rounds=200, longest=2.0)
 FULL = Effort(seconds=3.0, least_rounds=25, most_rounds=1000, longest=60.0)
 
 

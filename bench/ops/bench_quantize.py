@@ -236,7 +236,6 @@ def _bitsandbytes_dequantize(oracle: Callable[[Inputs], Results]) -> Iterator[Va
                 inputs["codes"],
                 absmax=inputs["absmax"],
                 code=code,
-                out=inputs["out"],
                 blocksize=BLOCK["block_size"],
             ),
         )
