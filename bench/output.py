@@ -54,13 +54,13 @@ def show(report: Report, console: Console) -> None:
 
 
 def leads(report: Report) -> list[dict[str, Any]]:
-    """Return one row for each case: that of the fastest backend, in whose ratios the others appear."""
-    fastest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    """Return one row for each case, in whose ratios the others appear: the fastest backend, or the first rival."""
+    leading: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in report["rows"]:
         key = (row["op"], tuple(row["shape"]), row["dtype"], row["setting"])
-        if key not in fastest or row["median_us"] < fastest[key]["median_us"]:
-            fastest[key] = row
-    return list(fastest.values())
+        if key not in leading or (row["ours"] and row["median_us"] < leading[key]["median_us"]):
+            leading[key] = row
+    return list(leading.values())
 
 
 def by_operator(report: Report) -> dict[str, list[dict[str, Any]]]:

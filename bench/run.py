@@ -23,6 +23,7 @@ class Row:
     Attributes:
         op: Operator.
         backend: Backend of this package; where it has none yet, the rival that sets the bar.
+        ours: Whether it is a backend of this package.
         shape: Sizes.
         dtype: Element type.
         setting: What else tells the case from others.
@@ -41,6 +42,7 @@ class Row:
 
     op: str
     backend: str
+    ours: bool
     shape: list[int]
     dtype: str
     setting: str
@@ -119,17 +121,19 @@ class Measurement:
 
     def rows(self, limits: Limits) -> list[Row]:
         """Return a row for each backend of this package, or for each rival where there is none."""
-        subjects = [v.name for v in self.admitted if v.ours] or [v.name for v in self.admitted]
-        return [self._row(name, limits) for name in subjects]
+        subjects = [variant for variant in self.admitted if variant.ours] or self.admitted
+        return [self._row(variant, limits) for variant in subjects]
 
-    def _row(self, name: str, limits: Limits) -> Row:
-        case, own = self.case, self.halves[name]
+    def _row(self, variant: Variant, limits: Limits) -> Row:
+        case, name = self.case, variant.name
+        own = self.halves[name]
         times = summary(own)
         others = {rival: halves for rival, halves in self.halves.items() if rival != name}
         unsure = [rival for rival, halves in others.items() if noisy(own, halves)]
         return Row(
             op=case.op,
             backend=name,
+            ours=variant.ours,
             shape=list(case.shape),
             dtype=dtype_name(case.dtype),
             setting=case.setting,

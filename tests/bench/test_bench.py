@@ -93,6 +93,7 @@ def test_losing_rows_and_noise_are_shown():
     row = dict.fromkeys(ROW, 1.0) | {
         "op": "kron_rotate",
         "backend": "cpu",
+        "ours": True,
         "shape": [3, 5],
         "dtype": "float32",
         "setting": "",
@@ -215,6 +216,7 @@ def test_roofline_draws_every_contestant():
     row = {
         "op": "kron_rotate",
         "backend": "cpu",
+        "ours": True,
         "shape": [4, 4],
         "dtype": "float32",
         "setting": "",
@@ -235,6 +237,7 @@ def test_tables_print(few):
     row = dict.fromkeys(ROW, 1.0) | {
         "op": "x",
         "backend": "cpu",
+        "ours": True,
         "shape": [2],
         "dtype": "float32",
         "setting": "",
