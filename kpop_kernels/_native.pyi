@@ -1,5 +1,6 @@
 """The compiled kernels: pointers, sizes, strides and thread counts are integers."""
 
+from collections.abc import Sequence
 from enum import Enum
 
 CUDA_COMPILED: bool
@@ -177,5 +178,32 @@ class Cpu:
         out: int,
         *,
         random: RandomStream,
+        threads: int,
+    ) -> None: ...
+    def symmetric_product(
+        self,
+        A: int,
+        A_depth_major: bool,
+        B: int,
+        B_depth_major: bool,
+        C: int,
+        out: int,
+        *,
+        batch: int,
+        n: int,
+        k: int,
+        alpha: float,
+        beta: float,
+        threads: int,
+    ) -> None: ...
+    def inverse_root(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        p: int,
+        *,
+        schedule: Sequence[float],
+        second_stage: Sequence[float],
+        damping: float,
+        relative_damping: float,
         threads: int,
     ) -> None: ...

@@ -30,5 +30,6 @@ using Unlocked = pybind11::call_guard<pybind11::gil_scoped_release>;
 
 void bind_kron(CpuClass& cpu);
 void bind_quantize(pybind11::module_& module, CpuClass& cpu);
+void bind_roots(CpuClass& cpu);
 
 }  // namespace kpop::bindings

@@ -30,4 +30,5 @@ PYBIND11_MODULE(_native, module) {
   cpu.def_property_readonly("isa", &Cpu::isa);
   bind_kron(cpu);
   bind_quantize(module, cpu);
+  bind_roots(cpu);
 }

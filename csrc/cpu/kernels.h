@@ -63,6 +63,32 @@ struct Adam8Step {
   float lr, decay, limit;
 };
 
+// One factor of a product, contiguous: (depth, n) if depth_major, else (n, depth).
+struct Operand {
+  const float* data;
+  bool depth_major;
+};
+
+// Cubics a x + b x³, (a, b) for each step.
+struct Schedule {
+  const float* coefficients;
+  int steps;
+};
+
+struct RootOptions {
+  int p;
+  float damping, relative_damping;
+  Schedule schedule, second_stage;
+};
+
+// One n x n matrix, contiguous, and where its root and the bound of its spectrum go.
+struct RootItem {
+  const float* A;
+  float* out;
+  float* bound;
+  int64_t n;
+};
+
 struct Kernels {
   const char* name;
 
@@ -97,6 +123,14 @@ struct Kernels {
 
   // float32 to bfloat16.
   void (*stochastic_round)(const float* x, int64_t count, const RandomStream& random, uint16_t* out, int threads);
+
+  // out <- alpha A B + beta C for `batch` products known to be symmetric, all contiguous; `k` is the inner dimension.
+  // C is not read when beta is 0.
+  void (*symmetric_product)(Operand A, Operand B, const float* C, float* out, int64_t batch, int64_t n, int64_t k,
+                            float alpha, float beta, int threads);
+
+  // out <- (A + delta I)^(-1/p) for symmetric positive semidefinite matrices of any sizes.
+  void (*inverse_root)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
 };
 
 namespace baseline { extern const Kernels kernels; }

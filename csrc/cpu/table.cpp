@@ -16,6 +16,8 @@ void ema_int8(AffineCodes, Blocks, Values, float, float, const RandomStream&, fl
 void ema_sq_dynamic8(DynamicCodes, Blocks, Values, float, float, float*, int);
 void adam8(MutableValues, Values, AffineCodes, DynamicCodes, Blocks, const Adam8Step&, const RandomStream&, int);
 void stochastic_round(const float*, int64_t, const RandomStream&, uint16_t*, int);
+void symmetric_product(Operand, Operand, const float*, float*, int64_t, int64_t, int64_t, float, float, int);
+void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
 
 const Kernels kernels = {
     KPOP_STRING(KPOP_ISA),
@@ -29,6 +31,8 @@ const Kernels kernels = {
     ema_sq_dynamic8,
     adam8,
     stochastic_round,
+    symmetric_product,
+    inverse_root,
 };
 
 }  // namespace kpop::cpu::KPOP_ISA

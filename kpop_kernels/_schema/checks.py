@@ -58,6 +58,21 @@ def require_matrix(op: str, **tensors: Tensor | None) -> None:
             raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be (..., rows, columns)")
 
 
+def require_square(op: str, **tensors: Tensor) -> None:
+    """Require (..., n, n)."""
+    require_matrix(op, **tensors)
+    for name, tensor in tensors.items():
+        if tensor.shape[-2] != tensor.shape[-1]:
+            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be (..., n, n)")
+
+
+def require_equal_lengths(op: str, first: str, count: int, **lists: Sequence[Tensor]) -> None:
+    """Require lists as long as the first one."""
+    for name, tensors in lists.items():
+        if len(tensors) != count:
+            raise ValueError(f"{op}: {name} has {len(tensors)} tensors, it must have {count} like {first}")
+
+
 def require_shape(op: str, shape: Sequence[int], why: str, **tensors: Tensor | None) -> None:
     """Require one shape; ``why`` ends the sentence."""
     for name, tensor in tensors.items():

@@ -86,7 +86,7 @@ class Capture:
         self.enabled = enabled
         self.center = center
         self.approximation = approximation
-        self.names = {parameter: name for name, parameter in model.named_parameters()}
+        self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         self.refused: dict[Tensor, str] = {}
         self._sums: dict[Tensor, LayerSums] = {}
         self._sites: dict[Tensor, list[str]] = {}

@@ -191,3 +191,15 @@ def test_long_sides_get_no_factor():
 def test_bad_hyperparameters_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         KPOP([nn.Parameter(torch.ones(2, 2))], **options)
+
+
+def test_rules_keep_a_side_from_being_captured_and_rotated():
+    layer = nn.Linear(4, 3, bias=False)
+    optimizer = KPOP(layer.named_parameters(), rules={"weight": "right"})
+    optimizer.attach(layer)
+    layer(torch.randn(8, 4)).square().mean().backward()
+    sums = optimizer._capture.take(layer.weight)
+    assert (set(sums.left), set(sums.right)) == (set(), {"Linear"})
+    optimizer.step()
+    assert {"L", "R"} & set(optimizer.state[layer.weight]) == {"R"}
+    assert "rules say 'right'" in optimizer.explain()
