@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bench import __main__ as command_line
-from bench import check
+from bench import check, machine
 from bench.suite import PROBLEMS
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
@@ -14,7 +14,7 @@ from kpop_kernels._schema import OPERATORS
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr(check, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(machine, "RESULTS", tmp_path / "results")
     return tmp_path / "results"
 
 
