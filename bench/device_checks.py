@@ -61,7 +61,7 @@ def graph_replay(op: str, backend: str) -> Result:
         if "step" in graphed.zero_dim:
             graphed.zero_dim["step"] += 1
     torch.cuda.synchronize()
-    return judge(op, backend, "graph", results, expected, DTYPE)
+    return judge(op, backend, "graph", results, expected, DTYPE, given.bound)
 
 
 def side_stream(op: str, backend: str) -> Result:
@@ -80,7 +80,7 @@ def side_stream(op: str, backend: str) -> Result:
             tensor.copy_(original)
         results = prepared.launch()
     stream.synchronize()
-    return judge(op, backend, "side stream", results, given.expected(), DTYPE)
+    return judge(op, backend, "side stream", results, given.expected(), DTYPE, given.bound)
 
 
 def second_device(op: str, backend: str) -> Result:
@@ -88,7 +88,7 @@ def second_device(op: str, backend: str) -> Result:
     given = problem(op, DTYPE)
     with torch.cuda.device(0):
         results = prepare(op, backend, given, "cuda:1").launch()
-    return judge(op, backend, "second device", results, given.expected(), DTYPE)
+    return judge(op, backend, "second device", results, given.expected(), DTYPE, given.bound)
 
 
 def beyond_int32(backend: str) -> Result:
@@ -105,7 +105,7 @@ def beyond_int32(backend: str) -> Result:
     lr, step = torch.tensor(0.1), torch.tensor(1.0)
     backends.get(backend).kron_adam_(param, grad, m, v, None, None, lr=lr, step=step, **options)
     results = [tensor[rows] for tensor in (param, m, v)]
-    return judge("kron_adam_", backend, "beyond 2³¹", results, expected, torch.bfloat16)
+    return judge("kron_adam_", backend, "beyond 2³¹", results, expected, torch.bfloat16, bound=16.0)
 
 
 def _bytes_of_large() -> int:

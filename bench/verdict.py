@@ -13,9 +13,6 @@ from bench.suite import Problem, flat
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
 
-ERROR_BOUND = 16.0
-"""Largest relative Frobenius error, in units of the result's machine epsilon."""
-
 
 @dataclass(frozen=True)
 class Result:
@@ -77,10 +74,11 @@ def judge(
     results: Sequence[Tensor],
     expected: Sequence[Tensor],
     dtype: torch.dtype,
+    bound: float,
 ) -> Result:
-    """Compare results with what is expected."""
+    """Compare results with what is expected; `bound` is in epsilons."""
     error = max(_error(result, right) for result, right in zip(results, expected, strict=True))
-    return Result(op, backend, dtype_name(dtype), error, error <= ERROR_BOUND, check)
+    return Result(op, backend, dtype_name(dtype), error, error <= bound, check)
 
 
 def _launch(
