@@ -63,8 +63,8 @@ def adam8_(
         )
 
 
-# 16 + 18/256 bytes an element for a float32 parameter and gradient, 10 + 18/256 for 16 bits. Bound by instructions:
-# square root and division are correctly rounded.
+# 16 + 18/256 bytes an element for a float32 parameter and gradient, 10 + 18/256 for 16 bits. Bound by
+# instructions: square root and division are correctly rounded.
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def adam8_kernel(
     param_ptr,

@@ -49,7 +49,7 @@ def _nearest(y, buckets_ptr, SIGNED: tl.constexpr):
     midpoint that it may have: one load and one comparison are exact.
     """
     bits = y.to(tl.int32, bitcast=True)
-    # The clamp keeps what is not in a usable row inside the table, and gives negative y the code of 0 if no value is.
+    # The clamp keeps rows that are not usable inside the table, and negative y of the unsigned map at 0.
     magnitude = bits & MAGNITUDE_BITS if SIGNED else bits
     magnitude = tl.minimum(tl.maximum(magnitude, SMALLEST_BITS), ONE_BITS)
     bucket = load_operand(buckets_ptr + ((magnitude >> BITS) - FIRST))

@@ -47,16 +47,16 @@ def random16(
     # Both parts are shifted before they are added: offset + first may not fit 63 bits.
     calls = (offset.to(tl.int64) >> 3) + (first >> 3) + (rows * (BLOCK_SIZE // 8) + columns)
     step = scalar_value(step).to(tl.int64).to(tl.uint32)
-    w0, w1, w2, w3 = _words(calls, seed, step, stream)
+    w0, w1, w2, w3 = philox_words(calls, seed, step, stream)
     if SHIFTED:
-        w4, w5, w6, w7 = _words(calls + 1, seed, step, stream)
+        w4, w5, w6, w7 = philox_words(calls + 1, seed, step, stream)
         w0, w1, w2, w3 = _shifted(w0, w1, w2, w3, w4, w5, w6, w7, offset.to(tl.int32))
     words = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
     return tl.interleave(words & 0xFFFF, words >> 16).to(tl.int32)
 
 
 @triton.jit
-def _words(calls, seed, step, stream):
+def philox_words(calls, seed, step, stream):
     """Return the four output words of every call."""
     return tl.philox(
         seed.to(tl.uint64), calls.to(tl.uint32), (calls >> 32).to(tl.uint32), step, stream.to(tl.uint32)

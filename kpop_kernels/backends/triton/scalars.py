@@ -16,7 +16,9 @@ def scalar_argument(value: Tensor, device: torch.device) -> Tensor | int | float
 @triton.jit
 def scalar_value(argument):
     """Return the number that `scalar_argument` passed."""
-    value = tl.to_tensor(argument)
-    if value.dtype.is_ptr():
-        return load_operand(value)
+    argument = tl.to_tensor(argument)
+    if argument.dtype.is_ptr():
+        value = load_operand(argument)
+    else:
+        value = argument
     return value
