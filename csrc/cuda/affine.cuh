@@ -115,16 +115,20 @@ __device__ __forceinline__ void decode_affine(float (&values)[GROUP], Codes code
   }
 }
 
+// Fills the groups of a tile; beyond the end of the tensor with 0, which changes no block's grid.
 __device__ __forceinline__ void restore_affine(float (&values)[ROWS][GROUP], AffineCodes in, const Tile& tile) {
-  Codes codes[ROWS];
-  load_codes(codes, in.codes, tile);
+  float scales[ROWS];
+  uint32_t zero_points[ROWS];
 #pragma unroll
   for (int row = 0; row < ROWS; ++row) {
     const bool inside = tile.holds(row, 0);
-    const float scale = inside ? in.scales[tile.block(row)] : 0.0f;
-    const uint32_t zero_point = inside ? in.zero_points[tile.block(row)] : 0;
-    decode_affine(values[row], codes[row], scale, zero_point);
+    scales[row] = inside ? in.scales[tile.block(row)] : 0.0f;
+    zero_points[row] = inside ? in.zero_points[tile.block(row)] : 0;
   }
+  Codes codes[ROWS];
+  load_codes(codes, in.codes, tile, zero_points);
+#pragma unroll
+  for (int row = 0; row < ROWS; ++row) decode_affine(values[row], codes[row], scales[row], zero_points[row]);
 }
 
 }  // namespace kpop

@@ -72,7 +72,7 @@ __device__ __forceinline__ void quantize_dynamic(const float (&values)[ROWS][GRO
 __device__ __forceinline__ void restore_dynamic(float (&restored)[ROWS][GROUP], DynamicCodes in, const float* values,
                                                 const Tile& tile) {
   Codes codes[ROWS];
-  load_codes(codes, in.codes, tile);
+  load_codes(codes, in.codes, tile, {});
 #pragma unroll
   for (int row = 0; row < ROWS; ++row) {
     const float absmax = tile.holds(row, 0) ? in.absmax[tile.block(row)] : 0.0f;

@@ -156,7 +156,9 @@ __device__ __forceinline__ uint32_t code_at(Codes codes, int i) {
   return (i < 4 ? codes.x : codes.y) >> (8 * (i % 4)) & 0xFF;
 }
 
-__device__ __forceinline__ void load_codes(Codes (&codes)[ROWS], const uint8_t* memory, const Tile& tile) {
+// Fills each row's group with codes, and with the row's padding beyond the end of the tensor.
+__device__ __forceinline__ void load_codes(Codes (&codes)[ROWS], const uint8_t* memory, const Tile& tile,
+                                           const uint32_t (&padding)[ROWS]) {
 #pragma unroll
   for (int row = 0; row < ROWS; ++row) {
     codes[row] = {0, 0};
@@ -165,7 +167,7 @@ __device__ __forceinline__ void load_codes(Codes (&codes)[ROWS], const uint8_t* 
     } else {
 #pragma unroll
       for (int i = 0; i < GROUP; ++i) {
-        const uint32_t code = tile.holds(row, i) ? memory[tile.first(row) + i] : 0;
+        const uint32_t code = tile.holds(row, i) ? memory[tile.first(row) + i] : padding[row];
         (i < 4 ? codes[row].x : codes[row].y) |= code << (8 * (i % 4));
       }
     }

@@ -39,6 +39,8 @@ from tests.emulation.cuda_emulator import (
     find_compiler,
     run_compiler,
 )
+from tests.guards import Guarded
+from tests.poison import fill_poison
 
 Edits = Mapping[str, tuple[tuple[str, str], ...]]
 
@@ -86,6 +88,23 @@ def emulated(order: str = "forward", seed: int = 0, edits: Edits | None = None) 
 def operator(name: str) -> Callable[..., Any]:
     """Return an operator of the CUDA backend behind the package's checks, on lists too."""
     return OPERATORS[name].guarded(_with_lists(implementations())[name])
+
+
+def run(name: str, *tensors: torch.Tensor, **scalars: Any) -> tuple[torch.Tensor, ...]:
+    """Run an operator with all its tensors between guard bands, and return its results or what it wrote."""
+    op = OPERATORS[name]
+    copies = dict(zip(op.parameters, map(Guarded, tensors), strict=False))
+    results = op.results(*tensors, **scalars) if op.results else ()
+    outputs = [Guarded(fill_poison(torch.empty(result.shape, dtype=result.dtype))) for result in results]
+    if outputs:
+        scalars["out"] = outputs[0].tensor if len(outputs) == 1 else tuple(output.tensor for output in outputs)
+    operator(name)(*(copy.tensor for copy in copies.values()), **scalars)
+    for parameter, copy in copies.items():
+        copy.assert_intact(parameter) if parameter in op.written else copy.assert_unchanged(parameter)
+    for output in outputs:
+        output.assert_intact("out")
+    written = [copy for parameter, copy in copies.items() if parameter in op.written]
+    return tuple(guarded.tensor for guarded in (*written, *outputs))
 
 
 @functools.cache

@@ -88,4 +88,4 @@ def random_stream(seed: int, step: Number, stream: int, offset: int) -> RandomSt
 @cache
 def dynamic_map(signed: bool, device: torch.device) -> Tensor:
     """Return the tables of the dynamic map in the memory of a device."""
-    return torch.frombuffer(bytearray(dynamic_map_bytes(signed)), dtype=torch.uint8).to(device)
+    return torch.frombuffer(bytearray(dynamic_map_bytes(signed)), dtype=torch.uint8).to(device, copy=True)
