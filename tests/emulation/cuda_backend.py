@@ -97,7 +97,9 @@ def run(name: str, *tensors: torch.Tensor, **scalars: Any) -> tuple[torch.Tensor
     results = op.results(*tensors, **scalars) if op.results else ()
     outputs = [Guarded(fill_poison(torch.empty(result.shape, dtype=result.dtype))) for result in results]
     if outputs:
-        scalars["out"] = outputs[0].tensor if len(outputs) == 1 else tuple(output.tensor for output in outputs)
+        scalars["out"] = (
+            outputs[0].tensor if len(outputs) == 1 else tuple(output.tensor for output in outputs)
+        )
     operator(name)(*(copy.tensor for copy in copies.values()), **scalars)
     for parameter, copy in copies.items():
         copy.assert_intact(parameter) if parameter in op.written else copy.assert_unchanged(parameter)

@@ -9,7 +9,16 @@ from python_ref import quantize as oracle
 from tests.emulation import cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator, run
 from tests.emulation.tools import require_tool
-from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, ODD_BLOCK_SIZES, SIZES, assert_same, awkward_tensor, values
+from tests.ops.blocks import (
+    BLOCK_SIZES,
+    DTYPES,
+    LARGE,
+    ODD_BLOCK_SIZES,
+    SIZES,
+    assert_same,
+    awkward_tensor,
+    values,
+)
 
 ORDERS = cuda_emulator.ORDERS
 
@@ -24,7 +33,9 @@ def check(cuda, x, **options):
     expected = oracle.quantize_dynamic8(x, **options)
     assert_same(run("quantize_dynamic8", x, **options), expected)
     size = {**options, "dtype": x.dtype}
-    assert_same(run("dequantize_dynamic8", *expected, **size), [oracle.dequantize_dynamic8(*expected, **size)])
+    assert_same(
+        run("dequantize_dynamic8", *expected, **size), [oracle.dequantize_dynamic8(*expected, **size)]
+    )
     sign = str(options.get("signed", False)).lower()
     ran = [f"kpop::quantize_dynamic8<{sign}>", "kpop::dequantize_dynamic8"]
     assert cuda.launches() == ran * (x.numel() > 0)

@@ -10,7 +10,16 @@ from python_ref import quantize as oracle
 from tests.emulation import cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator, run
 from tests.emulation.tools import require_tool
-from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, ODD_BLOCK_SIZES, SIZES, assert_same, awkward_tensor, values
+from tests.ops.blocks import (
+    BLOCK_SIZES,
+    DTYPES,
+    LARGE,
+    ODD_BLOCK_SIZES,
+    SIZES,
+    assert_same,
+    awkward_tensor,
+    values,
+)
 
 ORDERS = cuda_emulator.ORDERS
 RULES = [
@@ -156,7 +165,9 @@ def test_lists_are_their_items():
 @pytest.mark.parametrize("order", ORDERS)
 def test_stochastic_round(order):
     largest = torch.finfo(torch.bfloat16).max
-    extremes = torch.tensor([largest, -largest, 3.4028e38, -3.4028e38, float("inf"), float("nan"), -0.0, 1e-45])
+    extremes = torch.tensor(
+        [largest, -largest, 3.4028e38, -3.4028e38, float("inf"), float("nan"), -0.0, 1e-45]
+    )
     nans = torch.tensor([0x7FFFFFFF, 0x7F800001, -1, -0x7FFFFF]).to(torch.int32).view(torch.float32)
     inputs = [values(numel, numel) for numel in SIZES[:-1]]
     with emulated(order) as cuda:
