@@ -86,10 +86,8 @@ def test_random_arguments_do_not_compile_anew():
 
 def test_scalars_of_adam_do_not_compile_anew():
     def launches():
-        for i in (0, 1, 16):
-            adam8.launch(
-                lr=float(i), step=float(i), seed=i, offset=8 * i, weight_decay=i, beta1=i / 17, eps=i
-            )
+        for i in (0.0, 1.0, 16.0):
+            adam8.launch(lr=i, step=i, seed=int(i), weight_decay=i, beta1=i / 17, eps=i, clip=i)
 
     assert specializations(launches, "sm_90") == 2
 
