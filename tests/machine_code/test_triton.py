@@ -70,6 +70,12 @@ def test_contraction_is_found(target):
     assert any("fma" in violation or "fused" in violation for violation in violated)
 
 
+@pytest.mark.parametrize("case", [quantize_int8.CASES[0], adam8.CASES[0]] if HAS_TRITON else [], ids=str)
+def test_eight_elements_share_a_call_of_the_generator(case):
+    # A call has 10 rounds of 2 products; a thread has 16 elements. Calls share the products of step and stream.
+    assert 30 <= compile_case(case, "sm_90").ptx["mul.hi.u32"] <= 2 * 20
+
+
 def test_random_arguments_do_not_compile_anew():
     def launches():
         for seed in (0, 1, 16, 2**31, 2**64 - 1):
@@ -80,10 +86,8 @@ def test_random_arguments_do_not_compile_anew():
 
 def test_scalars_of_adam_do_not_compile_anew():
     def launches():
-        for i in (0, 1, 16):
-            adam8.launch(
-                lr=float(i), step=float(i), seed=i, offset=8 * i, weight_decay=i, beta1=i / 17, eps=i
-            )
+        for i in (0.0, 1.0, 16.0):
+            adam8.launch(lr=i, step=i, seed=int(i), weight_decay=i, beta1=i / 17, eps=i, clip=i)
 
     assert specializations(launches, "sm_90") == 2
 
