@@ -59,19 +59,6 @@ class Cpu:
         sign: float,
         threads: int,
     ) -> None: ...
-    def symmetric_ema(
-        self,
-        S: int,
-        batch_stride: int,
-        row_stride: int,
-        P: int,
-        batch: int,
-        n: int,
-        *,
-        beta: float,
-        alpha: float,
-        threads: int,
-    ) -> None: ...
     def quantize_int8(
         self,
         x: int,

@@ -97,11 +97,6 @@ struct Kernels {
   // Moves 12 bytes in and 12 bytes out for each element.
   void (*adam)(float* g, float* m, float* v, int64_t count, const AdamStep& step, int threads);
 
-  // S <- beta S + alpha P for `batch` n x n matrices, lower triangles computed, upper ones mirrored.
-  // P is contiguous; S has a batch stride and a row stride, its columns are contiguous.
-  void (*symmetric_ema)(float* S, int64_t batch_stride, int64_t row_stride, const float* P, int64_t batch, int64_t n,
-                        float beta, float alpha, int threads);
-
   // Blocks of 8 bits: common/rounding.h and common/codebook.h define the bits. Bytes moved for each element from and
   // to float32: 5 to quantize or restore, 10 to average (the average is written too), 16 for a step of Adam.
   void (*quantize_int8)(Values x, Blocks blocks, AffineOptions options, const RandomStream& random, AffineCodes out,
@@ -125,7 +120,7 @@ struct Kernels {
   void (*stochastic_round)(const float* x, int64_t count, const RandomStream& random, uint16_t* out, int threads);
 
   // out <- alpha A B + beta C for `batch` products known to be symmetric, all contiguous; `k` is the inner dimension.
-  // C is not read when beta is 0.
+  // Of C, which may be `out`, the lower triangles are read; nothing is when beta is 0.
   void (*symmetric_product)(Operand A, Operand B, const float* C, float* out, int64_t batch, int64_t n, int64_t k,
                             float alpha, float beta, int threads);
 

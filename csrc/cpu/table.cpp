@@ -7,7 +7,6 @@
 namespace kpop::cpu::KPOP_ISA {
 
 void adam(float*, float*, float*, int64_t, const AdamStep&, int);
-void symmetric_ema(float*, int64_t, int64_t, const float*, int64_t, int64_t, float, float, int);
 void quantize_int8(Values, Blocks, AffineOptions, const RandomStream&, AffineCodes, int);
 void dequantize_int8(AffineCodes, Blocks, MutableValues, int);
 void quantize_dynamic8(Values, Blocks, bool, DynamicCodes, int);
@@ -22,7 +21,6 @@ void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
 const Kernels kernels = {
     KPOP_STRING(KPOP_ISA),
     adam,
-    symmetric_ema,
     quantize_int8,
     dequantize_int8,
     quantize_dynamic8,

@@ -153,6 +153,8 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
             raise ValueError(
                 f"{op}: {name} is expanded, several of its elements share memory; clone it first"
             )
+    if _own_storages(tensors):
+        return
     order = {name: position for position, name in enumerate(tensors)}
     spans = sorted((*span, name) for name, tensor in tensors.items() if (span := _span(tensor)) is not None)
     for i, (device, _, end, name) in enumerate(spans):
@@ -164,6 +166,14 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
                 raise ValueError(
                     f"{op}: {first} is written and shares memory with {second}; clone one of them"
                 )
+
+
+def _own_storages(tensors: Mapping[str, Tensor]) -> bool:
+    """Tell whether every tensor has a storage of its own, the common case; False where that is not known."""
+    if any(isinstance(tensor, FakeTensor) for tensor in tensors.values()):
+        return False
+    addresses = [tensor.untyped_storage().data_ptr() for tensor in tensors.values()]
+    return len(set(addresses)) == len(addresses)
 
 
 def _span(tensor: Tensor) -> tuple[str, int, int] | None:

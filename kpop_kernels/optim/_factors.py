@@ -78,21 +78,21 @@ def _eigenvectors(S: Tensor) -> Tensor | None:
     return None
 
 
-def accumulate(factor: Tensor, moment: Tensor, *, beta: float, normalize: bool) -> None:
+def accumulate(factor: Tensor, scatter: Tensor, *, beta: float, rows: int | None) -> None:
     """Update an exponential average of second moments, in place: S ← beta·S + (1 - beta)·M.
 
     Args:
         factor: S, symmetric.
-        moment: M, symmetric positive semidefinite.
+        scatter: Σ x xᵀ over some rows, symmetric positive semidefinite. Left out if zero or not finite.
         beta: Decay.
-        normalize: Divide M by its trace, so that the average does not depend on the scale of the loss. A zero or
-            non-finite M is left out.
+        rows: M is the scatter divided by this; None divides it by its trace, so that the average does not depend
+            on the scale of the loss.
     """
-    trace = moment.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    trace = scatter.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     usable = torch.isfinite(trace) & (trace > 0)
     share = torch.where(usable, torch.full_like(trace, 1 - beta), 0.0)
-    weight = torch.where(usable, share / trace, 0.0) if normalize else share
-    factor.mul_(1 - share).addcmul_(torch.where(usable, moment, 0.0), weight)
+    weight = torch.where(usable, share / (trace if rows is None else rows), 0.0)
+    factor.mul_(1 - share).addcmul_(torch.where(usable, scatter, 0.0), weight)
 
 
 def accumulate_gradient(state: dict[str, Any], G: Tensor, *, beta: float, normalize: bool) -> None:

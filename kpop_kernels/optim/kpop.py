@@ -219,12 +219,11 @@ class KPOP(MatrixOptimizer):
                 accumulate_gradient(state, gradient, beta=beta, normalize=normalize)
             return
         self._seen.add(id(parameter))
-        assert self._capture is not None
         for side, factor, _ in SIDES:
             sides: dict[str, SideSum] = getattr(sums, side)
             if factor in state and sides:
-                moment = _combined(list(sides.values()), center=self._capture.center)
-                accumulate(state[factor], moment, beta=beta, normalize=normalize)
+                scatter, rows = _combined(list(sides.values()))
+                accumulate(state[factor], scatter, beta=beta, rows=None if normalize else rows)
 
     def _sites(self, parameter: Tensor) -> list[str]:
         return [] if self._capture is None else self._capture.sites(parameter)
@@ -260,11 +259,10 @@ class KPOP(MatrixOptimizer):
         self._seen = set()
 
 
-def _combined(sums: list[SideSum], *, center: bool) -> Tensor:
-    """Return the second moment over all sites; those of different kinds have different units and count alike."""
-    moments = [side.moment(center=center) for side in sums]
-    if len(moments) == 1:
-        return moments[0]
-    return torch.stack(
-        [moment / moment.trace().clamp_min(torch.finfo(moment.dtype).tiny) for moment in moments]
-    ).sum(0)
+def _combined(sums: list[SideSum]) -> tuple[Tensor, int]:
+    """Return scatter and rows over all sites; those of different kinds have different units and count alike."""
+    if len(sums) == 1:
+        return sums[0].scatter(), sums[0].rows
+    scatters = [side.scatter() for side in sums]
+    tiny = torch.finfo(scatters[0].dtype).tiny
+    return torch.stack([scatter / scatter.trace().clamp_min(tiny) for scatter in scatters]).sum(0), len(sums)

@@ -118,8 +118,6 @@ def test_article_example():
 class _ArticleStatistics:
     """A capture that hands out given second moments."""
 
-    center = False
-
     def __init__(self, parameter, *, left, right):
         self._sums = {parameter: (left, right)}
 
@@ -129,7 +127,7 @@ class _ArticleStatistics:
     def take(self, parameter):
         from kpop_kernels.optim._capture import LayerSums, SideSum
 
-        left, right = (SideSum(moment, moment.new_zeros(2), 1) for moment in self._sums.pop(parameter))
+        left, right = (SideSum(moment, rows=1) for moment in self._sums.pop(parameter))
         return LayerSums({"Linear": left}, {"Linear": right})
 
 
