@@ -190,7 +190,7 @@ def _newton_schulz(dtype: torch.dtype, generator: torch.Generator) -> Problem:
 
 
 def _on_lists(
-    single: Callable[[torch.dtype, torch.Generator], Problem], outputs: int
+    single: Callable[[torch.dtype, torch.Generator], Problem], outputs: tuple[str, ...]
 ) -> Callable[..., Problem]:
     """Return the problem of an operator that writes lists given to it: two items of the operator on one."""
 
