@@ -12,7 +12,7 @@ from rich.console import Console
 from bench import device_checks, machine, ops, output, peers, timing
 from bench import run as speed
 from bench.suite import problem
-from bench.verdict import ERROR_BOUND, Result, judge, prepare
+from bench.verdict import Result, judge, prepare
 from kpop_kernels import backends
 
 
@@ -30,9 +30,8 @@ def run(device_type: str) -> Iterator[Result]:
 def check(op: str, backend: str, dtype: torch.dtype, device_type: str) -> Result:
     """Compare one operator of one backend with the oracle."""
     given = problem(op, dtype)
-    return judge(
-        op, backend, "values", prepare(op, backend, given, device_type).launch(), given.expected(), dtype
-    )
+    results = prepare(op, backend, given, device_type).launch()
+    return judge(op, backend, "values", results, given.expected(), dtype, given.bound)
 
 
 def main(device_type: str | None = None) -> int:
@@ -47,8 +46,8 @@ def main(device_type: str | None = None) -> int:
     device = machine.describe(device_type)
     results = []
     for result in chain(run(device_type), device_checks.run() if device_type == "cuda" else ()):
-        verdict = "ok" if result.passed else f"FAILED, the bound is {ERROR_BOUND:g}"
-        what = f"{result.op:18}{result.backend:12}{result.dtype:10}{result.check:14}"
+        verdict = "ok" if result.passed else f"FAILED, the bound is {result.bound:g}"
+        what = f"{result.op:22}{result.backend:12}{result.dtype:10}{result.check:14}"
         print(f"{what}{result.error:8.2f} eps  {verdict}")
         results.append(result)
     file = machine.results_file(device_type)

@@ -80,7 +80,7 @@ def side_stream(op: str, backend: str) -> Result:
             tensor.copy_(original)
         results = prepared.launch()
     stream.synchronize()
-    return judge(op, backend, "side stream", results, given.expected(), DTYPE)
+    return judge(op, backend, "side stream", results, given.expected(), DTYPE, given.bound)
 
 
 def second_device(op: str, backend: str) -> Result:
@@ -88,7 +88,7 @@ def second_device(op: str, backend: str) -> Result:
     given = problem(op, DTYPE)
     with torch.cuda.device(0):
         results = prepare(op, backend, given, "cuda:1").launch()
-    return judge(op, backend, "second device", results, given.expected(), DTYPE)
+    return judge(op, backend, "second device", results, given.expected(), DTYPE, given.bound)
 
 
 def beyond_int32(backend: str) -> Result:

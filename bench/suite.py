@@ -8,11 +8,22 @@ import torch
 from torch import Tensor
 
 import python_ref.gram
+import python_ref.inverse_root
 import python_ref.kron
+import python_ref.newton_schulz
 import python_ref.quantize as ref
+import python_ref.symmetric
+from bench.case import spd
+from kpop_kernels import coefficients
 from kpop_kernels._schema import OPERATORS
 
 M, N = 96, 65
+CONDITION = 1e2
+
+# Relative errors that the methods have in float32, whatever dtype the result is rounded to: the cushioned schedule
+# of the inverse root, and five steps whose map is steep for small singular values.
+INVERSE_ROOT_BOUND = 2e-4
+NEWTON_SCHULZ_BOUND = 2e-5
 
 
 @dataclass(frozen=True)
@@ -26,12 +37,14 @@ class Problem:
         oracle: Returns the operator's results and then the arguments it writes, in the operator's order:
             in float64, or in the operator's own dtypes where bits are promised.
         zero_dim: Keyword arguments that the operator takes as 0-d tensors and the oracle as numbers.
+        bound: Relative Frobenius error that the method itself may have; 0 where rounding alone decides.
     """
 
     tensors: Mapping[str, Tensor | list[Tensor]]
     scalars: Mapping[str, Any]
     oracle: Callable[..., Any]
     zero_dim: Mapping[str, float] = field(default_factory=dict)
+    bound: float = 0.0
 
     def expected(self) -> tuple[Tensor, ...]:
         """Return the oracle's answer."""
@@ -92,6 +105,82 @@ def _rebase_moments(dtype: torch.dtype, generator: torch.Generator) -> Problem:
         "P_R": _orthogonal(N, dtype, generator),
     }
     return Problem(tensors, {}, python_ref.kron.rebase_moments)
+
+
+def _inverse_root(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    def oracle(A: Tensor, p: int, **options: Any) -> tuple[Tensor, Tensor]:
+        return python_ref.inverse_root.inverse_root(A, p), python_ref.inverse_root.spectrum_bound(A)
+
+    scalars = {
+        "p": 2,
+        "damping": 0.0,
+        "relative_damping": 0.0,
+        "method": "auto",
+        "schedule": _flat_schedule(coefficients.inverse_root_schedule("cushioned")),
+        "second_stage": _flat_schedule(coefficients.second_stage()),
+        "precision": "auto",
+    }
+    return Problem({"A": spd(M, CONDITION, generator).to(dtype)}, scalars, oracle, bound=INVERSE_ROOT_BOUND)
+
+
+def _inverse_root_foreach(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    first, second = (_inverse_root(dtype, generator) for _ in range(2))
+    A = flat([first.tensors["A"], second.tensors["A"]])
+
+    def oracle(A: list[Tensor], out: list[Tensor], bounds: list[Tensor], p: int, **options: Any) -> Any:
+        return list(zip(*(first.oracle(item, p, **options) for item in A), strict=True))
+
+    tensors = {"A": A, "out": [torch.empty_like(item) for item in A], "bounds": [torch.empty(()) for _ in A]}
+    return Problem(tensors, first.scalars, oracle, bound=first.bound)
+
+
+def _newton_schulz(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    steps = coefficients.polar_schedule("polar_express", 5)
+
+    def oracle(X: Tensor, **options: Any) -> Tensor:
+        return python_ref.newton_schulz.map_singular_values(X, steps)
+
+    scalars = {
+        "coefficients": _flat_schedule(steps),
+        "method": "auto",
+        "restarts": [2],
+        "normalize": True,
+        "eps": 0.0,
+    }
+    return Problem({"X": _normal((M, N), dtype, generator)}, scalars, oracle, bound=NEWTON_SCHULZ_BOUND)
+
+
+def _newton_schulz_foreach(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    first = _newton_schulz(dtype, generator)
+    X = [*flat(first.tensors["X"]), _normal((N, M), dtype, generator)]
+
+    def oracle(X: list[Tensor], out: list[Tensor], **options: Any) -> list[Tensor]:
+        return [first.oracle(item, **options) for item in X]
+
+    tensors = {"X": X, "out": [torch.empty_like(item) for item in X]}
+    return Problem(tensors, first.scalars, oracle, bound=first.bound)
+
+
+def _flat_schedule(steps: coefficients.Schedule) -> list[float]:
+    return [coefficient for step in steps for coefficient in step]
+
+
+def _symm_mm(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    X = _normal((M, N), dtype, generator)
+    # Powers of two leave every digit, so that the product is symmetric in each dtype.
+    weights = torch.exp2(torch.randint(-2, 3, (N,), generator=generator)).to(dtype)
+    tensors = {"A": X * weights, "B": X.mT, "C": _symmetric(dtype, generator)}
+    return Problem(tensors, {"alpha": 1 / N, "beta": -0.5}, python_ref.symmetric.symm_mm)
+
+
+def _syrk(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    tensors = {"X": _normal((N, M), dtype, generator), "C": _symmetric(dtype, generator)}
+    return Problem(tensors, {"alpha": 1 / N, "beta": -0.5, "side": "right"}, python_ref.symmetric.syrk)
+
+
+def _symmetric(dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    S = _normal((M, M), torch.float64, generator)
+    return (S + S.mT).to(dtype)
 
 
 RANDOM: dict[str, Any] = {"seed": 5, "stream": 3, "offset": 2**35 - 9}
@@ -194,5 +283,11 @@ PROBLEMS: dict[str, Callable[[torch.dtype, torch.Generator], Problem]] = {
     "ema_sq_dynamic8_": _ema_sq_dynamic8,
     "adam8_": _adam8,
     "stochastic_round_bf16": _stochastic_round_bf16,
+    "inverse_root": _inverse_root,
+    "inverse_root_foreach": _inverse_root_foreach,
+    "newton_schulz": _newton_schulz,
+    "newton_schulz_foreach": _newton_schulz_foreach,
+    "symm_mm": _symm_mm,
+    "syrk": _syrk,
 }
 PROBLEMS |= {op.name: _foreach(op.name, PROBLEMS[op.single.name]) for op in OPERATORS.values() if op.single}
