@@ -107,20 +107,35 @@ def _rebase_moments(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     return Problem(tensors, {}, python_ref.kron.rebase_moments)
 
 
+def flat_schedule(steps: coefficients.Schedule) -> list[float]:
+    """Return the coefficients of all steps, as operators take them."""
+    return [coefficient for step in steps for coefficient in step]
+
+
+POLAR_STEPS = coefficients.polar_schedule("polar_express", 5)
+POLAR: dict[str, Any] = {
+    "coefficients": flat_schedule(POLAR_STEPS),
+    "method": "auto",
+    "restarts": [2],
+    "normalize": True,
+    "eps": 0.0,
+}
+ROOT: dict[str, Any] = {
+    "p": 2,
+    "damping": 0.0,
+    "relative_damping": 0.0,
+    "method": "auto",
+    "schedule": flat_schedule(coefficients.inverse_root_schedule("cushioned")),
+    "second_stage": flat_schedule(coefficients.second_stage()),
+    "precision": "auto",
+}
+
+
 def _inverse_root(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     def oracle(A: Tensor, p: int, **options: Any) -> tuple[Tensor, Tensor]:
         return python_ref.inverse_root.inverse_root(A, p), python_ref.inverse_root.spectrum_bound(A)
 
-    scalars = {
-        "p": 2,
-        "damping": 0.0,
-        "relative_damping": 0.0,
-        "method": "auto",
-        "schedule": _flat_schedule(coefficients.inverse_root_schedule("cushioned")),
-        "second_stage": _flat_schedule(coefficients.second_stage()),
-        "precision": "auto",
-    }
-    return Problem({"A": spd(M, CONDITION, generator).to(dtype)}, scalars, oracle, bound=INVERSE_ROOT_BOUND)
+    return Problem({"A": spd(M, CONDITION, generator).to(dtype)}, ROOT, oracle, bound=INVERSE_ROOT_BOUND)
 
 
 def _inverse_root_foreach(dtype: torch.dtype, generator: torch.Generator) -> Problem:
@@ -135,19 +150,10 @@ def _inverse_root_foreach(dtype: torch.dtype, generator: torch.Generator) -> Pro
 
 
 def _newton_schulz(dtype: torch.dtype, generator: torch.Generator) -> Problem:
-    steps = coefficients.polar_schedule("polar_express", 5)
-
     def oracle(X: Tensor, **options: Any) -> Tensor:
-        return python_ref.newton_schulz.map_singular_values(X, steps)
+        return python_ref.newton_schulz.map_singular_values(X, POLAR_STEPS)
 
-    scalars = {
-        "coefficients": _flat_schedule(steps),
-        "method": "auto",
-        "restarts": [2],
-        "normalize": True,
-        "eps": 0.0,
-    }
-    return Problem({"X": _normal((M, N), dtype, generator)}, scalars, oracle, bound=NEWTON_SCHULZ_BOUND)
+    return Problem({"X": _normal((M, N), dtype, generator)}, POLAR, oracle, bound=NEWTON_SCHULZ_BOUND)
 
 
 def _newton_schulz_foreach(dtype: torch.dtype, generator: torch.Generator) -> Problem:
@@ -159,10 +165,6 @@ def _newton_schulz_foreach(dtype: torch.dtype, generator: torch.Generator) -> Pr
 
     tensors = {"X": X, "out": [torch.empty_like(item) for item in X]}
     return Problem(tensors, first.scalars, oracle, bound=first.bound)
-
-
-def _flat_schedule(steps: coefficients.Schedule) -> list[float]:
-    return [coefficient for step in steps for coefficient in step]
 
 
 def _symm_mm(dtype: torch.dtype, generator: torch.Generator) -> Problem:
