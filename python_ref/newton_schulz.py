@@ -19,7 +19,7 @@ def polar_factor(X: Tensor) -> Tensor:
     return U @ Vh
 
 
-def map_singular_values(X: Tensor, schedule: Sequence[tuple[float, float, float]]) -> Tensor:
+def map_singular_values(X: Tensor, schedule: Sequence[Sequence[float]]) -> Tensor:
     """Return U diag(f(σ/‖X‖_F)) Vᵀ in float64, with f the composition of the schedule's polynomials."""
     X = X.to(torch.float64)
     U, sigma, Vh = torch.linalg.svd(X, full_matrices=False)
@@ -30,7 +30,7 @@ def map_singular_values(X: Tensor, schedule: Sequence[tuple[float, float, float]
     return (U * sigma[..., None, :]) @ Vh
 
 
-def newton_schulz(X: Tensor, schedule: Sequence[tuple[float, float, float]]) -> Tensor:
+def newton_schulz(X: Tensor, schedule: Sequence[Sequence[float]]) -> Tensor:
     """Return the same by products: A = XXᵀ; X ← aX + (bA + cA²)X, started at X/‖X‖_F."""
     X = X.to(torch.float64)
     X = X / torch.linalg.vector_norm(X, dim=(-2, -1), keepdim=True)
@@ -41,7 +41,7 @@ def newton_schulz(X: Tensor, schedule: Sequence[tuple[float, float, float]]) -> 
 
 
 def gram_newton_schulz(
-    X: Tensor, schedule: Sequence[tuple[float, float, float]], restarts: Sequence[int] = ()
+    X: Tensor, schedule: Sequence[Sequence[float]], restarts: Sequence[int] = ()
 ) -> Tensor:
     """Return the same as X ← QX with a polynomial Q of R = XXᵀ, both started anew at restarts.
 

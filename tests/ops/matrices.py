@@ -17,6 +17,9 @@ from python_ref.inverse_root import inverse_root as true_inverse_root
 BACKENDS = ("composite", "cpu-baseline", "cpu-avx2", "cpu-avx512")
 """Names of backends; the C++ kernels once for each instruction set."""
 
+UNIT = 2.0**-24
+"""Unit roundoff of float32."""
+
 SPECTRA = ("log", "spike", "two", "power")
 
 

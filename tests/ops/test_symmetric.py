@@ -3,16 +3,9 @@ import torch
 
 import kpop_kernels as kpop
 from kpop_kernels import backends
-from tests.ops.matrices import BACKENDS, in_guard_band, relative_error, running, spd
+from tests.ops.matrices import UNIT, in_guard_band, relative_error, spd
 
-UNIT = 2.0**-24
 SHAPES = [(1, 1), (2, 3), (5, 1), (7, 40), (16, 16), (31, 33), (64, 64), (65, 20), (130, 130), (33, 2500)]
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request):
-    with running(request.param) as found:
-        yield found
 
 
 def normal(*shape, seed=0):
