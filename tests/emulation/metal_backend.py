@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
+from kpop_kernels import backends
+from kpop_kernels.backends import metal
 from kpop_kernels.backends.metal import _shader
 from tests.emulation.metal_emulator import ShaderLibrary, compile_shader, find_compiler
 from tests.emulation.tools import require_tool
@@ -43,6 +45,14 @@ def emulate(monkeypatch: pytest.MonkeyPatch, **choices: object) -> EmulatedCompi
     compiler = EmulatedCompiler(**choices)
     monkeypatch.setattr(_shader, "compile_shader", compiler)
     return compiler
+
+
+def serve_metal(monkeypatch: pytest.MonkeyPatch, **choices: object) -> EmulatedCompiler:
+    """Let the Metal backend serve CPU tensors, on the emulation, until the test ends."""
+    monkeypatch.setattr(metal, "absent_because", lambda: None)
+    monkeypatch.setattr(metal, "DEVICES", ("cpu",))
+    monkeypatch.setitem(backends._BACKENDS, "metal", backends.Backend("metal"))
+    return emulate(monkeypatch, **choices)
 
 
 class Bands:

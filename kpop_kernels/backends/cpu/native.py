@@ -37,16 +37,6 @@ def using(isa: str) -> Iterator[None]:
         _kernels = before
 
 
-@contextmanager
-def dense(*written: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield contiguous tensors to write; what had to be copied is copied back."""
-    contiguous = tuple(tensor.contiguous() for tensor in written)
-    yield contiguous
-    for tensor, copy in zip(written, contiguous, strict=True):
-        if copy is not tensor:
-            tensor.copy_(copy)
-
-
 def random_stream(seed: int, step: int | Tensor, stream: int, offset: int) -> RandomStream:
     """Return the name of a tensor's random numbers; the dispatcher passes seeds as signed integers."""
     return RandomStream(
