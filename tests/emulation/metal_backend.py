@@ -3,7 +3,7 @@
 import inspect
 import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 import torch
@@ -13,6 +13,8 @@ from kpop_kernels.backends import metal
 from kpop_kernels.backends.metal import _shader
 from tests.emulation.metal_emulator import ShaderLibrary, compile_shader, find_compiler
 from tests.emulation.tools import require_tool
+from tests.guards import bits
+from tests.ops.launch import Launcher
 
 _BAND_BYTES = 512
 
@@ -53,6 +55,25 @@ def serve_metal(monkeypatch: pytest.MonkeyPatch, **choices: object) -> EmulatedC
     monkeypatch.setattr(metal, "DEVICES", ("cpu",))
     monkeypatch.setitem(backends._BACKENDS, "metal", backends.Backend("metal"))
     return emulate(monkeypatch, **choices)
+
+
+def run_guarded(
+    op: str, tensors: Mapping[str, torch.Tensor], written: Collection[str] = (), **scalars: object
+) -> tuple[torch.Tensor, ...]:
+    """Run an operator of the Metal backend and return its results and what it wrote.
+
+    Arguments and results lie between bands; arguments that are not written must hold the bits they held.
+    """
+    bands = Bands()
+    copies = {name: bands.copy(tensor) for name, tensor in tensors.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "empty", bands.empty)
+        result = Launcher(op, "metal")(*copies.values(), **scalars)
+    assert bands.intact()
+    for name, copy in copies.items():
+        assert name in written or torch.equal(bits(copy), bits(tensors[name].contiguous())), name
+    results = () if result is None else result if isinstance(result, tuple) else (result,)
+    return (*results, *(copies[name] for name in written))
 
 
 class Bands:
