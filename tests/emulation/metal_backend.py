@@ -116,5 +116,6 @@ def mutated(module: types.ModuleType, old: str, new: str) -> types.ModuleType:
     """Return a copy of a module whose source has one text replaced."""
     source = replace_once(inspect.getsource(module), old, new)
     copy = types.ModuleType(f"{module.__name__}_mutated")
+    copy.__package__ = module.__package__
     exec(compile(source, module.__file__, "exec"), copy.__dict__)
     return copy
