@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import backends, coefficients
 from ._schema import OPERATORS, Operator
+from .backends.metal import canary
 
 _TURN = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
 _CYCLE = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
@@ -185,9 +186,10 @@ class Outcome(NamedTuple):
 
     Attributes:
         backend: Backend.
-        op: Operator.
+        op: Operator, or "arithmetic" for the rounding of an Apple GPU.
         device: Device type.
-        deviation: Largest difference to a known value over all cases, NaN if there was one.
+        deviation: Largest difference to a known value over all cases, NaN if there was one; of the arithmetic,
+            the number of roundings that the kernels rely on and that are wrong.
         passed: Whether every case was within its tolerance.
     """
 
@@ -201,6 +203,8 @@ class Outcome(NamedTuple):
 def run(device_types: tuple[str, ...]) -> Iterator[Outcome]:
     """Run every operator of every available backend on its device types among those given.
 
+    On Apple GPUs the arithmetic that the operators rely on is checked, too.
+
     A backend that raises is broken, and the exception is the caller's.
     """
     for name, reason in backends.available().items():
@@ -213,6 +217,15 @@ def run(device_types: tuple[str, ...]) -> Iterator[Outcome]:
                 passed = all(d <= case.tolerance for d, case in zip(deviations, cases, strict=True))
                 worst = max(deviations, key=lambda d: float("inf") if d != d else d, default=0.0)
                 yield Outcome(name, op, device, worst, passed)
+        if name == "metal" and reason is None:
+            yield from map(_arithmetic, devices)
+
+
+def _arithmetic(device: str) -> Outcome:
+    """Say whether a GPU rounds as bit-identical quantization needs it."""
+    findings = canary.check_arithmetic(device)
+    wrong = sum(not findings[name] for name in canary.REQUIRED)
+    return Outcome("metal", "arithmetic", device, float(wrong), findings["bits_promised"])
 
 
 def _deviation(backend: backends.Backend, case: Case, device: str) -> float:

@@ -44,7 +44,7 @@ from tests.poison import fill_poison
 
 Edits = Mapping[str, tuple[tuple[str, str], ...]]
 
-# Builds lie side by side in one process, each with state of its own, and kernels are known by their exported names.
+# Builds lie side by side in one process, each with state of its own; kernels are known by their exported names.
 _KERNEL_FLAGS = (*(flag for flag in FLAGS if flag != "-fvisibility=hidden"), "-fno-gnu-unique")
 _BINDING_FLAGS = ("-std=c++17", "-O0", "-fPIC", "-fvisibility=hidden", "-DKPOP_WITH_CUDA")
 _SANITIZER = ("-fsanitize=address",) if address_sanitizer.loaded() else ()

@@ -3,14 +3,18 @@
 import inspect
 import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 import torch
 
+from kpop_kernels import backends
+from kpop_kernels.backends import metal
 from kpop_kernels.backends.metal import _shader
 from tests.emulation.metal_emulator import ShaderLibrary, compile_shader, find_compiler
 from tests.emulation.tools import require_tool
+from tests.guards import bits
+from tests.ops.launch import Launcher
 
 _BAND_BYTES = 512
 
@@ -43,6 +47,33 @@ def emulate(monkeypatch: pytest.MonkeyPatch, **choices: object) -> EmulatedCompi
     compiler = EmulatedCompiler(**choices)
     monkeypatch.setattr(_shader, "compile_shader", compiler)
     return compiler
+
+
+def serve_metal(monkeypatch: pytest.MonkeyPatch, **choices: object) -> EmulatedCompiler:
+    """Let the Metal backend serve CPU tensors, on the emulation, until the test ends."""
+    monkeypatch.setattr(metal, "absent_because", lambda: None)
+    monkeypatch.setattr(metal, "DEVICES", ("cpu",))
+    monkeypatch.setitem(backends._BACKENDS, "metal", backends.Backend("metal"))
+    return emulate(monkeypatch, **choices)
+
+
+def run_guarded(
+    op: str, tensors: Mapping[str, torch.Tensor], written: Collection[str] = (), **scalars: object
+) -> tuple[torch.Tensor, ...]:
+    """Run an operator of the Metal backend and return its results and what it wrote.
+
+    Arguments and results lie between bands; arguments that are not written must hold the bits they held.
+    """
+    bands = Bands()
+    copies = {name: bands.copy(tensor) for name, tensor in tensors.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "empty", bands.empty)
+        result = Launcher(op, "metal")(*copies.values(), **scalars)
+    assert bands.intact()
+    for name, copy in copies.items():
+        assert name in written or torch.equal(bits(copy), bits(tensors[name].contiguous())), name
+    results = () if result is None else result if isinstance(result, tuple) else (result,)
+    return (*results, *(copies[name] for name in written))
 
 
 class Bands:
@@ -85,5 +116,6 @@ def mutated(module: types.ModuleType, old: str, new: str) -> types.ModuleType:
     """Return a copy of a module whose source has one text replaced."""
     source = replace_once(inspect.getsource(module), old, new)
     copy = types.ModuleType(f"{module.__name__}_mutated")
+    copy.__package__ = module.__package__
     exec(compile(source, module.__file__, "exec"), copy.__dict__)
     return copy

@@ -261,4 +261,4 @@ def _rewrite(code: str, bodies: list[tuple[int, int]]) -> str:
     # Instantiations go last: the positions of the bodies refer to the text before any rewriting.
     code = _SHARED.sub(shared_variable, code)
     code = _INSTANTIATION.sub(lambda match: "\n" * match[0].count("\n"), code)
-    return re.sub(rf"\b({_VECTOR})\s*\((?!\s*\*)", r"emulation::make_vector<\1>(", code)
+    return re.sub(rf"\b({_VECTOR})\s*\((?!\s*[*&])", r"emulation::make_vector<\1>(", code)

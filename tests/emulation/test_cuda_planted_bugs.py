@@ -11,7 +11,7 @@ from tests.emulation import address_sanitizer, cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator, run
 from tests.emulation.guard_bands import GuardBandError, GuardBands
 from tests.emulation.tools import require_tool
-from tests.ops.blocks import assert_same, values
+from tests.ops.blocks import values
 
 KEY = {"seed": 5, "step": 6, "stream": 7}
 
@@ -75,7 +75,7 @@ def test_a_missing_mask_writes_into_a_guard_band():
         "if (tile.holds(row, i)) memory[tile.first(row) + i] = static_cast",
         "memory[tile.first(row) + i] = static_cast",
     )
-    with pytest.raises(AssertionError, match="out: .* elements outside the tensor were written"):
+    with pytest.raises(AssertionError, match=r"out: .* elements outside the tensor were written"):
         quantize(9000, 64, elements__cuh=[edit])
 
 
@@ -110,8 +110,8 @@ def test_a_fused_product_gives_wrong_results():
 
 def test_arguments_in_the_wrong_order_give_wrong_results():
     edit = ("launch(kernel, tiling.grid(), THREADS, stream, x, out, tiling, rule, source);",
-            "launch(kernel, tiling.grid(), THREADS, stream, x, AffineCodes{out.zero_points, out.scales, out.codes}, "
-            "tiling, rule, source);")  # fmt: skip
+            "launch(kernel, tiling.grid(), THREADS, stream, x, "
+            "AffineCodes{out.zero_points, out.scales, out.codes}, tiling, rule, source);")  # fmt: skip
     with pytest.raises(AssertionError):
         assert quantize(3000, 64, quantize_int8__cu=[edit])
 

@@ -25,7 +25,7 @@ def test_shipped_sources_keep_all_rules(path):
 
 
 def test_shipped_sources_exist():
-    assert {"absmax_quantize.metal", "canary.metal", "exact.metal"} <= {path.name for path in SOURCES}
+    assert {"quantize_int8.metal", "canary.metal", "exact.metal"} <= {path.name for path in SOURCES}
 
 
 def test_findings_name_the_line_and_can_be_allowed():

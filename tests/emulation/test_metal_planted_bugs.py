@@ -3,15 +3,25 @@
 import pytest
 import torch
 
-from kpop_kernels.backends.metal import absmax_quantize as launcher
-from tests.emulation import absmax_reference
+from kpop_kernels.backends.metal import _blocks, _shader
+from kpop_kernels.backends.metal import quantize_int8 as launcher
+from python_ref import quantize as oracle
 from tests.emulation.metal_arguments import LaunchError
-from tests.emulation.metal_backend import Bands, emulate, mutated, replace_once, require_clang
+from tests.emulation.metal_backend import (
+    Bands,
+    emulate,
+    mutated,
+    replace_once,
+    require_clang,
+)
 from tests.emulation.metal_emulator import ORDERS, KernelFault
 from tests.emulation.metal_lint import lint
+from tests.guards import bits
+from tests.ops.blocks import TINY, values
 
 BARRIER = "  threadgroup_barrier(mem_flags::mem_threadgroup);\n"
-REDUCTION = "  peak = simd_max(peak);\n"
+REDUCTION = "    largest = max(largest, simd_shuffle_xor(largest, ushort(distance)));\n"
+KEY = {"seed": 2**63 + 11, "step": 7, "stream": 3, "offset": 2**35 + 5}
 
 
 @pytest.fixture(autouse=True)
@@ -19,20 +29,29 @@ def clang(pytestconfig):
     require_clang(pytestconfig)
 
 
-def run(monkeypatch, *, old=None, new="", module=launcher, block_size=256, size=1000, **choices):
+def equal(results, oracles):
+    return all(torch.equal(bits(ours), bits(theirs)) for ours, theirs in zip(results, oracles, strict=True))
+
+
+def run(monkeypatch, *, old=None, new="", module=launcher, x=None, block_size=1024, rule=KEY, **choices):
     """Run the launcher, with one text of the kernel replaced; return whether results and bands are right."""
     edit = (lambda source: replace_once(source, old, new)) if old else str
     compiler, bands = emulate(monkeypatch, edit=edit, **choices), Bands()
-    x = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    guarded = bands.copy(x)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty", bands.empty)
-        codes, scales = module.absmax_quantize(guarded, block_size=block_size)
-    assert compiler.launches == ["absmax_quantize_float32"]
-    want_codes, want_scales = absmax_reference.absmax_quantize(x.numpy(), block_size)
-    codes_right = torch.equal(codes, torch.from_numpy(want_codes))
-    scales_right = torch.equal(scales.view(torch.int32), torch.from_numpy(want_scales).view(torch.int32))
-    return codes_right and scales_right and bands.intact()
+    x = values(0, 5000) if x is None else x
+    expected = oracle.quantize_int8(x, block_size=block_size, **rule)
+    out = tuple(bands.empty(result.shape, dtype=result.dtype) for result in expected)
+    arguments = rule | {"step": torch.tensor(rule.get("step", 0))}
+    module.quantize_int8(bands.copy(x), block_size=block_size, out=out, **arguments)
+    assert set(compiler.launches) == {"quantize_int8_float32"}
+    return equal(out, expected) and bands.intact()
+
+
+def launch(module=launcher, x=None, block_size=32):
+    """Run a launcher that is expected to be refused."""
+    x = torch.ones(64) if x is None else x
+    blocks = -(-x.numel() // block_size)
+    out = (torch.empty(x.shape, dtype=torch.uint8), torch.empty(blocks), torch.empty(blocks).byte())
+    module.quantize_int8(x, block_size=block_size, seed=2**64 - 1, step=torch.tensor(1), out=out)
 
 
 def test_without_a_bug_all_is_right(monkeypatch):
@@ -44,151 +63,234 @@ def test_dropped_barrier(monkeypatch, order):
     assert not run(monkeypatch, old=BARRIER, order=order)
 
 
-def test_wrong_lane(monkeypatch):
-    assert not run(monkeypatch, old=REDUCTION, new="  peak = simd_shuffle(peak, 1);\n")
+WRONG_RESULTS = {
+    "wrong lane": (REDUCTION, "    largest = max(largest, simd_shuffle(largest, ushort(1)));\n"),
+    "half a reduction": ("distance < run", "2u * distance < run"),
+    "partial values of one segment": ("end = begin + share.threads / run", "end = begin + 1u"),
+    "missing mask": ("uint(min(count - share.first, ulong(kElements)))", "kElements"),
+    "wrong stride": ("+ share.place * kElements", "+ share.place * 7u"),
+    "block of the next": ("scales, share.block, grid.scale", "scales, share.block ^ 1ul, grid.scale"),
+    "zero point rounded down": ("? ceil(as_type<float>(ratio))", "? floor(as_type<float>(ratio))"),
+    "halves of a word swapped": ("(16u * (i & 1u)) & 0xffffu", "(16u * (~i & 1u)) & 0xffffu"),
+    "nine rounds": ("round < 10u", "round < 9u"),
+    "counter of 32 bits": ("uint(call >> 32), step", "0u, step"),
+    "seed of 32 bits": ("uint(seed >> 32))", "0u)"),
+    "step for stream": ("step, uint(prm[3]))", "uint(prm[3]), step)"),
+    "offset left out": ("ulong(prm[4]) + first", "first"),
+    "one call where two are needed": ("(element >> 3) + 1ul", "element >> 3"),
+    "ties of the threshold": ("random < fraction16(y)", "random <= fraction16(y)"),
+}
 
 
-def test_missing_mask(monkeypatch):
-    old = "uint(min(ulong(prm[1]), ulong(prm[0]) - first))"
-    assert not run(monkeypatch, old=old, new="uint(prm[1])")
-
-
-def test_wrong_stride(monkeypatch):
-    old = "for (uint i = thread_id; i < count; i += threads) {\n    peak"
-    assert not run(monkeypatch, old=old, new=old.replace("+= threads", "+= 2u * threads"), block_size=1024)
+@pytest.mark.parametrize("bug", WRONG_RESULTS)
+def test_wrong_results(monkeypatch, bug):
+    old, new = WRONG_RESULTS[bug]
+    # With steps of 1 and fractions of few bits, thresholds are met exactly.
+    x = (values(1, 40_000) * 8).clamp(-127, 127)
+    x[::1024], x[1::1024] = -127.0, 127.0
+    assert not run(monkeypatch, old=old, new=new, x=(x * 256).round() / 256)
 
 
 def test_barrier_that_some_threads_skip(monkeypatch):
     with pytest.raises(KernelFault, match="is not reached by all threads"):
-        run(monkeypatch, old=BARRIER, new="  if (thread_id >= count) return;\n" + BARRIER, size=1000)
+        run(monkeypatch, old=BARRIER, new="  if (share.count == 0u) return largest;\n" + BARRIER)
 
 
 def test_barrier_in_two_branches(monkeypatch):
     with pytest.raises(KernelFault, match="different barriers"):
-        run(monkeypatch, old=BARRIER, new=f"if (lane == 0u) {{\n{BARRIER} }} else {{\n{BARRIER} }}\n")
+        run(monkeypatch, old=BARRIER, new=f"if (share.place < 64u) {{\n{BARRIER} }} else {{\n{BARRIER} }}\n")
 
 
 def test_simdgroup_operation_in_divergent_flow(monkeypatch):
     with pytest.raises(KernelFault, match="simdgroup operation in divergent control flow"):
-        run(monkeypatch, old=REDUCTION, new="  if (lane < 16u) peak = simd_max(peak);\n")
+        run(monkeypatch, old=REDUCTION, new=f"if ((thread_id & 31u) < 16u) {{ {REDUCTION} }}")
 
 
 def test_simdgroup_operations_in_two_branches(monkeypatch):
-    branches = "  if (lane < 16u) { peak = simd_max(peak); } else { peak = simd_min(peak); }\n"
+    branches = f"if ((thread_id & 31u) < 16u) {{ {REDUCTION} }} else {{ largest = simd_max(largest); }}"
     with pytest.raises(KernelFault, match="different simdgroup operations"):
         run(monkeypatch, old=REDUCTION, new=branches)
 
 
-def test_threadgroup_index_out_of_bounds(monkeypatch):
-    with pytest.raises(KernelFault, match="an index outside an array"):
-        run(monkeypatch, old="peaks[simdgroup] = peak", new="peaks[simdgroup + 1u] = peak")
-
-
-def test_threadgroup_write_out_of_bounds_through_a_pointer(monkeypatch):
-    new = "threadgroup uint* p = peaks; p[simdgroup + 1u] = peak"
+def test_threadgroup_write_out_of_bounds(monkeypatch):
     with pytest.raises(KernelFault, match="a write outside a threadgroup variable"):
-        run(monkeypatch, old="if (lane == 0u) peaks[simdgroup] = peak", new=new)
+        run(monkeypatch, old="partial[thread_id / run] = ", new="partial[thread_id / run + 508u] = ")
+
+
+def test_index_outside_an_array(monkeypatch):
+    with pytest.raises(KernelFault, match="an index outside an array"):
+        run(monkeypatch, old="words[i >> 1] >>", new="words[4u + i] >>", x=torch.randn(300))
 
 
 def test_float_out_of_the_range_of_an_integer(monkeypatch):
-    old = "round_half_up(multiply_rounded(x, inverse_scale))"
     with pytest.raises(KernelFault, match="integer type that cannot hold it"):
-        run(monkeypatch, old=old, new="int(multiply_rounded(x, inverse_scale) * 1.0e9f)")
+        run(
+            monkeypatch,
+            old="int(floor(y + 0.5f))",
+            new="int(floor(y * 1.0e9f))",
+            rule={"rounding": "nearest"},
+        )
 
 
 @pytest.mark.parametrize("mode", ["division_high", "division_low"])
 def test_trust_in_the_division_of_the_gpu(monkeypatch, mode):
     # One code in 3e5 changes with a reciprocal that is off by one unit; ordinary sizes do not see it.
-    old = "reciprocal_rounded(scale);"
-    assert not run(monkeypatch, old=old, new="1.0f / scale;", size=2**21, mode=mode)
+    new = "(1.0f / scale)"
+    assert not run(monkeypatch, old="reciprocal_rounded(scale)", new=new, x=values(2, 2**21), mode=mode)
+    assert not run(monkeypatch, old="divide_rounded(below + above, steps)", new="(below + above) / float(steps)",
+                   mode=mode)  # fmt: skip
+
+
+def test_product_that_may_be_fused(monkeypatch):
+    old = "fma(a, b, minus_zero)"
+    x = values(3, 2**20)
+    assert run(monkeypatch, old=old, new="a * b", x=x, mode="exact")
+    assert not run(monkeypatch, old=old, new="a * b", x=x, mode="contract")
+
+
+@pytest.mark.parametrize("mode", ["contract", "fast"])
+def test_product_with_a_zero_that_the_compiler_knows(monkeypatch, mode):
+    new = "as_type<float>(kSign)"
+    assert not run(monkeypatch, old="as_type<float>(kSign | uint(number >> 32))", new=new, x=values(3, 2**20),
+                   mode=mode)  # fmt: skip
 
 
 def test_subnormal_input_that_is_kept(monkeypatch):
-    x = torch.tensor([0.95 * 2.0**-126, 127 * 2.0**-126])
-    flush = "  return magnitude(x) == 0u ? 0.0f : x;\n"
-    emulate(monkeypatch, edit=lambda source: replace_once(source, flush, "  return x;\n"))
-    codes, _ = launcher.absmax_quantize(x, block_size=32)
-    want, _ = absmax_reference.absmax_quantize(x.numpy(), 32)
-    assert codes.tolist() != want.tolist()
+    x = torch.tensor([0.95 * TINY, 254 * TINY])
+    old = "return magnitude(bits) < kHiddenBit ? 0u : bits;"
+    rule = {"rounding": "nearest"}
+    assert run(monkeypatch, x=x, rule=rule)
+    assert not run(monkeypatch, old=old, new="return bits;", x=x, rule=rule)
 
 
 def test_buffers_swapped_in_the_kernel(monkeypatch):
     def swap(source):
-        source = replace_once(
-            source, "device char* codes      [[buffer(1)]]", "device char* codes [[buffer(2)]]"
-        )
-        return replace_once(
-            source, "device uint* scales     [[buffer(2)]]", "device uint* scales [[buffer(1)]]"
+        head, _, tail = source.partition("kernel void quantize_int8(")
+        return (
+            head
+            + "kernel void quantize_int8("
+            + tail.replace("(2)", "(9)", 1).replace("(3)", "(2)", 1).replace("(9)", "(3)", 1)
         )
 
     emulate(monkeypatch, edit=swap)
-    with pytest.raises(LaunchError, match=r"scales, is torch\.int8, the kernel reads uint"):
-        launcher.absmax_quantize(torch.ones(4), block_size=32)
+    with pytest.raises(LaunchError, match=r"zero_points, is torch\.float32, the kernel reads uchar"):
+        launch()
 
 
 LAUNCHER_BUGS = {
     "wrong buffer order": (
-        "            flat[start : start + count],\n            codes[start : start + count],\n",
-        "            codes[start : start + count],\n            flat[start : start + count],\n",
-        "x, is torch.int8, the kernel reads float",
+        launcher,
+        "(x.contiguous(), codes)",
+        "(codes, x.contiguous())",
+        "x, is torch.uint8, the kernel reads float",
     ),
-    "missing buffer": ("            codes[start : start + count],\n", "", "reads 4 buffers .* 3 are given"),
-    "scales not viewed as integers": (".view(torch.int32)", "", "is torch.float32, the kernel reads uint"),
-    "integers as floats": ("[count, block_size]", "[float(count), block_size]", "float of 4 bytes"),
-    "not contiguous": ("x.contiguous().view(-1)", "x.T", "is not contiguous"),
-    "wrong kernel": ("_{_DTYPES[x.dtype]}", "_float16", "is torch.float32, the kernel reads half"),
-    "group too large": ("group_size=group_size", "group_size=512", "has 512 threads, .* allows 256"),
-    "group of another rank": ("group_size=group_size", "group_size=(32, 1)", "need the same rank"),
+    "missing buffer": (
+        launcher,
+        "            bound_step(step, x.device),\n",
+        "",
+        "reads 6 buffers .* 5 are given",
+    ),
+    "not contiguous": (launcher, "(x.contiguous(), codes)", "(x, codes)", "view size is not compatible"),
+    "wrong kernel": (
+        launcher,
+        '"quantize_int8_{NAMES[x.dtype]}"',
+        '"quantize_int8_float16"',
+        "is torch.float32, the kernel reads half",
+    ),
+    "integers as floats": (_blocks, "[count, block_size,", "[float(count), block_size,", "float of 4 bytes"),
+    "seed without a sign": (_blocks, "[signed, ", "[self.seed, ", "does not fit into 8 bytes"),
+    "step on the host as a float": (
+        _blocks,
+        "step.to(torch.int64)",
+        "step.to(torch.float32)",
+        "torch.float32",
+    ),
+    "group too large": (
+        _blocks,
+        "group_size=group_size",
+        "group_size=1024",
+        "has 1024 threads, .* allows 512",
+    ),
+    "group of another rank": (
+        _blocks,
+        "group_size=group_size",
+        "group_size=(32, 1)",
+        "need the same rank",
+    ),
 }
+
+
+def planted(monkeypatch, module, old, new):
+    """Return the launcher of quantize_int8 with a bug in its own source or in that of the launches."""
+    copy = mutated(module, old, new)
+    if module is launcher:
+        return copy
+    for name in ("launch_over_blocks", "bound_step", "RandomStream"):
+        monkeypatch.setattr(launcher, name, getattr(copy, name))
+    return launcher
 
 
 @pytest.mark.parametrize("bug", LAUNCHER_BUGS)
 def test_launcher_bug(monkeypatch, bug):
-    old, new, message = LAUNCHER_BUGS[bug]
+    module, old, new, message = LAUNCHER_BUGS[bug]
     emulate(monkeypatch)
-    with pytest.raises(LaunchError, match=message):
-        mutated(launcher, old, new).absmax_quantize(torch.ones(64, 4), block_size=32)
+    with pytest.raises(RuntimeError, match=message):
+        launch(planted(monkeypatch, module, old, new), torch.ones(4, 64).T)
 
 
-def test_wrong_number_of_threads(monkeypatch):
-    module = mutated(launcher, "threads=blocks * group_size", "threads=blocks")
-    assert not run(monkeypatch, module=module)
+WRONG_LAUNCHES = {
+    "wrong number of threads": ("blocks_a_group) * group_size", "blocks_a_group) * threads_a_block"),
+    "offset that stays": ("self.offset + start", "self.offset"),
+    "pieces of the first blocks": ("tensor[first:end]", "tensor[: end - first]"),
+    "pieces without the last block": ("first - (-count // block_size)", "first + count // block_size"),
+}
+
+
+@pytest.mark.parametrize("bug", WRONG_LAUNCHES)
+def test_wrong_launch(monkeypatch, bug):
+    monkeypatch.setattr(_blocks, "_ELEMENTS_PER_LAUNCH", 2**28)
+    old, new = WRONG_LAUNCHES[bug]
+    module = planted(monkeypatch, _blocks, old, new)
+    limits = launcher.launch_over_blocks.__globals__
+    monkeypatch.setitem(limits, "_ELEMENTS_PER_LAUNCH", 4096)
+    assert not run(monkeypatch, module=module, block_size=64)
 
 
 def test_int64_read_as_uint(monkeypatch):
-    emulate(monkeypatch, edit=lambda source: replace_once(source, "constant long* prm", "constant uint* prm"))
+    emulate(monkeypatch, edit=lambda source: source.replace("constant long* prm", "constant uint* prm"))
     with pytest.raises(LaunchError, match="bound as int of 8 bytes, the kernel reads uint"):
-        launcher.absmax_quantize(torch.ones(4), block_size=32)
+        launch()
 
 
+FIRST = "  const uint2 range = block_max("
 COMPILER_BUGS = {
-    "lost address space": ("device const T* x", "const T* x", "needs an attribute, or a device"),
+    "lost address space": ("device const T* x  ", "const T* x  ", "needs an attribute, or a device"),
     "other address space": (
-        "  const ulong first",
-        "  device uint* p = peaks;\n  const ulong first",
-        "cannot initialize a variable of type 'device uint",
+        FIRST,
+        "  device uint2* p = partial;\n" + FIRST,
+        "cannot initialize a variable of type 'device uint2",
     ),
-    "write to a const buffer": (
-        "  uint peak = 0u;\n",
-        "  uint peak = 0u; x[0] = T(0.0f);\n",
-        "is not assignable",
+    "write to a const buffer": (FIRST, "  x[0] = T(0.0f);\n" + FIRST, "is not assignable"),
+    "double literal": ("fma(a, b, minus_zero)", "fma(a, b, 0.0)", "'float' to 'double'"),
+    "implicit rounding": (FIRST, "  half h = as_type<float>(bits[0]);\n" + FIRST, "loses floating-point"),
+    "C++17": (
+        "if (skipped == 0u)",
+        "if constexpr (kMantissa > 0u)",
+        "constexpr if is incompatible",
     ),
-    "double literal": ("fma(a, b, 0.0f)", "fma(a, b, 0.0)", "'float' to 'double'"),
-    "implicit rounding": (
-        "  uint peak = 0u;\n",
-        "  uint peak = 0u; half h = widen(x[0]);\n",
-        "loses floating-point",
-    ),
-    "C++17": ("if (exponent < 125u)", "if constexpr (kMantissa > 0u)", "constexpr if is incompatible"),
     "64-bit simdgroup function": (
-        "simd_max(peak)",
-        "simd_max(ulong(peak))",
+        FIRST,
+        "  const ulong wide = simd_max(ulong(bits[0]));\n" + FIRST,
         "take no 64-bit type and no bfloat",
     ),
-    "threadgroup memory": ("peaks[kMaxSimdgroups]", "peaks[8193]", "needs 32784 bytes of threadgroup memory"),
+    "threadgroup memory": (
+        "threadgroup uint2 partial[kMaxThreads];",
+        "threadgroup uint2 partial[4097];",
+        "needs 32784 bytes of threadgroup memory",
+    ),
     "two threadgroup variables": (
-        "peaks[kMaxSimdgroups];",
-        "peaks[8], more[8];",
+        "threadgroup uint2 partial[kMaxThreads];",
+        "threadgroup uint2 partial[kMaxThreads], more[8];",
         "one threadgroup variable a",
     ),
 }
@@ -199,22 +301,37 @@ def test_source_that_apple_rejects(monkeypatch, bug):
     old, new, message = COMPILER_BUGS[bug]
     emulate(monkeypatch, edit=lambda source: replace_once(source, old, new))
     with pytest.raises((SyntaxError, RuntimeError), match=message):
-        launcher.absmax_quantize(torch.ones(4), block_size=32)
+        launch(block_size=1024)
 
 
 LINT_BUGS = {
     "fp-pragmas": ("exact", "#pragma METAL fp contract(off)\n", ""),
-    "wide-index": ("absmax_quantize", "ulong(block) * ulong(prm[1])", "block * uint(prm[1])"),
-    "nan-by-bits": ("absmax_quantize", "peak < kInfinity;", "!isinf(as_type<float>(peak));"),
-    "thread-limit": ("absmax_quantize", "[[max_total_threads_per_threadgroup(256)]]\n", ""),
-    "buffer-index": ("absmax_quantize", "[[buffer(2)]]", "[[buffer(1)]]"),
-    "barrier-memory": ("absmax_quantize", "(mem_flags::mem_threadgroup)", "(mem_flags::mem_none)"),
-    "simd-divergence": ("absmax_quantize", REDUCTION, "  if (lane < 16u) peak = simd_max(peak);\n"),
+    "wide-index": (
+        "quantize_int8",
+        "const Share share = share_of(prm, group, thread_id, group_threads);\n  const float",
+        "const ulong first = group * 8u;\n  const float",
+    ),
+    "nan-by-bits": ("affine", "!finite ||", "isinf(below + above) ||"),
+    "thread-limit": ("stochastic_round", "  uint bits[kElements];", f"  uint bits[kElements];\n{BARRIER}"),
+    "buffer-index": ("adam8", "[[buffer(2)]]", "[[buffer(1)]]"),
+    "barrier-memory": (
+        "quantize_int8",
+        "  load(x, share, bits);",
+        "  threadgroup_barrier(mem_flags::mem_none);",
+    ),
+    "simd-divergence": (
+        "quantize_int8",
+        "  load(x, share, bits);",
+        "  if (thread_id < 16u) bits[0] = simd_max(bits[0]);",
+    ),
+    "address-space": ("dynamic", "device const uint* buckets, float size", "const uint* buckets, float size"),
+    "wide-scalars": ("stochastic_round", "constant long* step", "constant uint* step"),
+    "float-literal": ("affine", "y + 0.5f", "y + 0.5"),
 }
 
 
 @pytest.mark.parametrize("rule", LINT_BUGS)
 def test_bug_that_the_lint_sees(rule):
     name, old, new = LINT_BUGS[rule]
-    text = replace_once((launcher._shader._DIRECTORY / f"{name}.metal").read_text(), old, new)
+    text = replace_once((_shader._DIRECTORY / f"{name}.metal").read_text(), old, new)
     assert rule in [finding.rule for finding in lint(text)]

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from ..._native import Adam8Step
 from ..._schema.quantize import adam_bound
-from .native import FLOATS, dense, kernels, random_stream, threads
+from .._dense import dense
+from .native import FLOATS, kernels, random_stream, threads
 
 
 def adam8_(

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from .native import FLOATS, dense, kernels, threads
+from .._dense import dense
+from .native import FLOATS, kernels, threads
 
 
 def quantize_dynamic8(

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from .native import FLOATS, dense, kernels, random_stream, threads
+from .._dense import dense
+from .native import FLOATS, kernels, random_stream, threads
 
 
 def ema_int8_(

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from .native import FLOATS, dense, kernels, random_stream, threads
+from .._dense import dense
+from .native import FLOATS, kernels, random_stream, threads
 
 
 def quantize_int8(

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from .native import dense, kernels, random_stream, threads
+from .._dense import dense
+from .native import kernels, random_stream, threads
 
 
 def stochastic_round_bf16(

@@ -1,5 +1,7 @@
 // Arithmetic whose result does not depend on the math mode, on contraction, on subnormals being kept, or on
 // the accuracy of the GPU's division. Every source includes this file first.
+//
+// Values that may be NaN or infinite travel as bits: fast math assumes that there is no such float.
 #include <metal_stdlib>
 #if __METAL_VERSION__ >= 320
 #pragma METAL fp math_mode(safe)
@@ -7,64 +9,103 @@
 #endif
 using namespace metal;
 
+constant constexpr uint kSign = 0x80000000u;
 constant constexpr uint kMantissa = 0x007fffffu;
 constant constexpr uint kHiddenBit = 0x00800000u;   // also the bits of 2^-126, the smallest normal float
 constant constexpr uint kInfinity = 0x7f800000u;
 constant constexpr uint kQuietNan = 0x7fc00000u;
 
-// The bits of |x|, or 0 where |x| < 2^-126. As integers they order like the values; NaN is the largest.
-static inline uint magnitude(float x) {
-  const uint bits = as_type<uint>(x) & 0x7fffffffu;
-  return bits < kHiddenBit ? 0u : bits;
+static inline uint magnitude(uint bits) {
+  return bits & ~kSign;
+}
+static inline bool is_nan(uint bits) {
+  return magnitude(bits) > kInfinity;
+}
+static inline bool is_finite(uint bits) {
+  return magnitude(bits) < kInfinity;
 }
 
-// The same value as a float, with |x| < 2^-126 as 0. A conversion instruction might flush a subnormal half,
-// which is a normal float, so the bits are moved by hand.
-static inline float widen(float x) {
-  return magnitude(x) == 0u ? 0.0f : x;
+// Subnormals as 0.
+static inline uint flushed(uint bits) {
+  return magnitude(bits) < kHiddenBit ? 0u : bits;
 }
-static inline float widen(bfloat x) {
-  return widen(as_type<float>(uint(as_type<ushort>(x)) << 16));
+
+// The bits of the same value as a float. A conversion instruction might flush a subnormal half, which is a
+// normal float, so the bits are moved by hand.
+static inline uint float_bits(float x) {
+  return as_type<uint>(x);
 }
-static inline float widen(half x) {
+static inline uint float_bits(bfloat x) {
+  return uint(as_type<ushort>(x)) << 16;
+}
+static inline uint float_bits(half x) {
   const uint bits = as_type<ushort>(x);
   const uint sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, mantissa = bits & 1023u;
-  if (exponent == 0u) {
-    return as_type<float>(as_type<uint>(float(mantissa) * 0x1p-24f) | sign);
+  if (exponent == 0u) return as_type<uint>(float(mantissa) * 0x1p-24f) | sign;
+  return sign | (exponent == 31u ? 255u : exponent + 112u) << 23 | mantissa << 13;
+}
+
+// bits / 2^shift, rounded to the nearest integer, to even at ties.
+static inline uint shift_rounded(uint bits, uint shift) {
+  return (bits + (1u << (shift - 1u)) - 1u + (bits >> shift & 1u)) >> shift;
+}
+
+static inline half nearest_half(uint bits) {
+  const uint sign = bits >> 16 & 0x8000u, size = magnitude(bits), exponent = size >> 23;
+  uint rounded;
+  if (size > kInfinity) {
+    rounded = 0x7e00u;
+  } else if (exponent >= 143u) {  // 2^16 and above
+    rounded = 0x7c00u;
+  } else if (exponent >= 113u) {
+    rounded = shift_rounded(size - (112u << 23), 13u);
+  } else if (exponent >= 102u) {  // half of the smallest subnormal and above
+    rounded = shift_rounded((size & kMantissa) | kHiddenBit, 126u - exponent);
+  } else {
+    rounded = 0u;
   }
-  return as_type<float>(sign | (exponent == 31u ? 255u : exponent + 112u) << 23 | mantissa << 13);
+  return as_type<half>(ushort(sign | rounded));
 }
 
-// RN(a b). A zero result loses its sign. Fast math may turn this into a product again and fuse it with a sum
-// that follows: continue with integers, as round_half_up does, where that would matter.
-static inline float multiply_rounded(float a, float b) {
-  return fma(a, b, 0.0f);
+static inline void store(device float* out, ulong i, uint bits) {
+  out[i] = as_type<float>(bits);
+}
+static inline void store(device half* out, ulong i, uint bits) {
+  out[i] = nearest_half(bits);
+}
+static inline void store(device bfloat* out, ulong i, uint bits) {
+  out[i] = as_type<bfloat>(ushort(is_nan(bits) ? bits >> 16 | 0x40u : shift_rounded(bits, 16u)));
 }
 
-// floor(RN(y + 1/2)) for |y| < 2^22, in integers.
-static inline int round_half_up(float y) {
-  const uint bits = as_type<uint>(y), exponent = bits >> 23 & 255u;
-  if (exponent < 125u) return 0;  // |y| < 1/4
-  // The float before 1/2 makes a sum half-way to 1, which is rounded to 1.
-  if (bits == 0x3effffffu) return 1;
-  const bool negative = bits >> 31 != 0u;
-  const uint shift = 150u - exponent, half_unit = 1u << (shift - 1u);
-  const uint mantissa = (bits & kMantissa) | kHiddenBit;
-  const int whole = int((mantissa + half_unit - (negative ? 1u : 0u)) >> shift);
-  return negative ? -whole : whole;
+// -0, from a number below 2^32 that is known only when the kernel runs.
+static inline float negative_zero(long number) {
+  return as_type<float>(kSign | uint(number >> 32));
 }
 
-// RN(a / 127) for a finite a >= 0, or 0 where that is below 2^-126. 127 is odd, so there are no ties.
-static inline float divide_by_127(float a) {
+// RN(a b), signs of zero included, where `minus_zero` comes from negative_zero. A compiler that knew it could
+// turn this into a product again and fuse that with a sum that follows.
+static inline float multiply_rounded(float a, float b, float minus_zero) {
+  return fma(a, b, minus_zero);
+}
+
+// 2^16 times the fraction of RN(y - floor(y)), cut: 65536 for negative y near 0.
+static inline uint fraction16(float y) {
+  const float fraction = y - floor(y);
+  return uint(fraction * 65536.0f);
+}
+
+// RN(a / divisor) for a finite a >= 0 and a divisor of 254 or 255, or 0 where that is below 2^-126. There are
+// no ties: 255 is odd, and the remainder by 254 of an even number is not 127.
+static inline float divide_rounded(float a, uint divisor) {
   const uint bits = as_type<uint>(a);
   if (bits < kHiddenBit) return 0.0f;
   const uint mantissa = (bits & kMantissa) | kHiddenBit;
-  // 2^7 mantissa / 127 has 24 or 25 bits; keep 24.
-  const bool wide = (mantissa << 7) / 127u > (kMantissa | kHiddenBit);
-  const uint dividend = mantissa << (wide ? 6 : 7);
-  uint quotient = dividend / 127u;
-  quotient += 2u * (dividend - quotient * 127u) > 127u ? 1u : 0u;
-  int exponent = int(bits >> 23) - (wide ? 6 : 7);
+  // 2^8 mantissa / divisor has 24 or 25 bits; keep 24.
+  const bool wide = (mantissa << 8) / divisor > (kMantissa | kHiddenBit);
+  const uint dividend = mantissa << (wide ? 7 : 8);
+  uint quotient = dividend / divisor;
+  quotient += 2u * (dividend - quotient * divisor) > divisor ? 1u : 0u;
+  int exponent = int(bits >> 23) - (wide ? 7 : 8);
   if (quotient > (kMantissa | kHiddenBit)) {
     quotient = kHiddenBit;
     exponent += 1;

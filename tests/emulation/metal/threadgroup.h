@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,6 +34,20 @@ struct Site {
 };
 
 enum class Order : int { forward, reversed, shuffled };
+
+// A generator for std::shuffle; the header <random> would be half of a compilation.
+struct Xorshift {
+  using result_type = uint;
+  static constexpr uint min() { return 1u; }
+  static constexpr uint max() { return ~0u; }
+  uint operator()() {
+    state ^= state << 13;
+    state ^= state >> 17;
+    state ^= state << 5;
+    return state;
+  }
+  uint state = 1u;
+};
 enum class State : unsigned char { ready, at_barrier, at_simd_operation, finished };
 
 struct LaneValue {
@@ -139,7 +152,7 @@ class Threadgroup {
   uint active_[max_threads_per_threadgroup / simd_width];
   std::vector<SharedVariable> shared_;
   std::string report_;
-  std::minstd_rand random_{1};
+  Xorshift random_;
 };
 
 inline Threadgroup threadgroup_state;

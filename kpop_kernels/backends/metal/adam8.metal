@@ -1,0 +1,84 @@
+// Adam with both moments in blocks, in one pass: per element parameter and gradient in, the parameter out (4 or 2
+// bytes each), 2 bytes of codes in and out, and 18 bytes a block.
+#include "moments.metal"
+
+struct Update {
+  float correction1, correction2, lr, decay, eps, limit;
+};
+
+// decay W - lr N, where N = (m c1) / (sqrt(v c2) + eps) within +-limit; NaN where a moment is NaN. Square root and
+// quotient are the GPU's: moments are promised bit for bit, parameters are not.
+static inline uint updated(uint parameter, uint m, uint v, Update u, float minus_zero) {
+  const float root = precise::sqrt(multiply_rounded(as_type<float>(v), u.correction2, minus_zero));
+  const float numerator = multiply_rounded(as_type<float>(m), u.correction1, minus_zero);
+  float N = precise::divide(numerator, root + u.eps);
+  N = N > u.limit ? u.limit : N;
+  N = N < -u.limit ? -u.limit : N;
+  const float kept = multiply_rounded(as_type<float>(parameter), u.decay, minus_zero);
+  const float result = kept - multiply_rounded(u.lr, N, minus_zero);
+  return is_finite(m) && !is_nan(v) ? as_type<uint>(result) : kQuietNan;
+}
+
+// prm: number of elements, elements of a block, seed, stream, offset, whether to ascend.
+// weights: beta1, 1 - beta1, beta2, 1 - beta2, eps, limit of |N|.
+// update: 1 / (1 - beta1^t), 1 / (1 - beta2^t), lr, 1 - lr weight_decay, found_inf.
+template <typename P, typename G>
+[[max_total_threads_per_threadgroup(512)]]
+kernel void adam8(device P* param                [[buffer(0)]],
+                  device const G* grad           [[buffer(1)]],
+                  device uchar* m_codes          [[buffer(2)]],
+                  device uchar* v_codes          [[buffer(3)]],
+                  device float* m_scales         [[buffer(4)]],
+                  device uchar* m_zero_points    [[buffer(5)]],
+                  device float* v_absmax         [[buffer(6)]],
+                  constant long* prm             [[buffer(7)]],
+                  constant float* weights        [[buffer(8)]],
+                  constant float* update         [[buffer(9)]],
+                  constant long* step            [[buffer(10)]],
+                  device const float* map        [[buffer(11)]],
+                  device const uint* buckets     [[buffer(12)]],
+                  uint group         [[threadgroup_position_in_grid]],
+                  uint thread_id     [[thread_index_in_threadgroup]],
+                  uint group_threads [[threads_per_threadgroup]]) {
+  threadgroup uint4 partial[kMaxThreads];
+  if (magnitude(as_type<uint>(update[4])) != 0u) return;
+  const Share share = share_of(prm, group, thread_id, group_threads);
+  const float minus_zero = negative_zero(prm[1]);
+  const Update u = {update[0], update[1], update[2], update[3], weights[4], weights[5]};
+  uint W[kElements], g[kElements], m[kElements], v[kElements];
+  load(param, share, W);
+  load(grad, share, g);
+  for (uint i = 0u; i < kElements; ++i) {
+    g[i] ^= prm[5] != 0 ? kSign : 0u;
+  }
+  restore_affine(m_codes, m_scales, m_zero_points, share, minus_zero, m);
+  restore_dynamic(v_codes, v_absmax, map, share, minus_zero, v);
+  average(g, weights[0], weights[1], minus_zero, m);
+  average_square(g, weights[2], weights[3], minus_zero, v);
+
+  // No thread writes a block before all have read it: each waits here for the others' averages.
+  const uint4 range =
+      block_max(uint4(affine_range(m), dynamic_range(v), 0u), partial, share, thread_id);
+  const AffineGrid grid = affine_grid(range.xy, kUnbiased, minus_zero);
+  const DynamicScale scale = dynamic_scale(range.z);
+  const uint4 words = random_words(prm, uint(step[0]), share.first);
+  store_affine(m, words, false, grid, share, minus_zero, m_codes);
+  store_grid(grid, share, m_scales, m_zero_points);
+  store_dynamic(v, scale, false, buckets, share, minus_zero, v_codes);
+  store_absmax(scale, share, v_absmax);
+  for (uint i = 0u; i < kElements; ++i) {
+    W[i] = updated(W[i], m[i], v[i], u, minus_zero);
+  }
+  store_all(param, share, W);
+}
+
+template [[host_name("adam8_float32_float32")]] [[kernel]] decltype(adam8<float, float>) adam8<float, float>;
+template [[host_name("adam8_float32_float16")]] [[kernel]] decltype(adam8<float, half>) adam8<float, half>;
+template [[host_name("adam8_float32_bfloat16")]] [[kernel]] decltype(adam8<float, bfloat>) adam8<float, bfloat>;
+template [[host_name("adam8_float16_float32")]] [[kernel]] decltype(adam8<half, float>) adam8<half, float>;
+template [[host_name("adam8_float16_float16")]] [[kernel]] decltype(adam8<half, half>) adam8<half, half>;
+template [[host_name("adam8_float16_bfloat16")]] [[kernel]] decltype(adam8<half, bfloat>) adam8<half, bfloat>;
+template [[host_name("adam8_bfloat16_float32")]] [[kernel]] decltype(adam8<bfloat, float>) adam8<bfloat, float>;
+template [[host_name("adam8_bfloat16_float16")]] [[kernel]] decltype(adam8<bfloat, half>) adam8<bfloat, half>;
+template [[host_name("adam8_bfloat16_bfloat16")]] [[kernel]]
+decltype(adam8<bfloat, bfloat>) adam8<bfloat, bfloat>;
