@@ -188,6 +188,8 @@ def test_a_step_from_elsewhere_is_passed_by_value(monkeypatch):
         elsewhere = native.Number(step, torch.int64, torch.device("meta"))
         assert (elsewhere.value, elsewhere.address) == (7, 0)
         with monkeypatch.context() as patch, emulated():
-            patch.setattr("kpop_kernels.backends.cuda.quantize_int8.Number", lambda *_: elsewhere)
+            patch.setattr(
+                "kpop_kernels.backends.cuda.quantize_int8.Number", lambda *_, number=elsewhere: number
+            )
             assert_same(operator("quantize_int8")(x, step=step), by_address)
         assert_same(by_address, oracle.quantize_int8(x, step=7))
