@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ from tests.poison import fill_poison
 
 Edits = Mapping[str, tuple[tuple[str, str], ...]]
 
-# Builds lie side by side in one process, each with state of its own; kernels are known by their exported names.
+# Builds lie side by side in one process, each with its own state; kernels are known by their exported names.
 _KERNEL_FLAGS = (*(flag for flag in FLAGS if flag != "-fvisibility=hidden"), "-fno-gnu-unique")
 _BINDING_FLAGS = ("-std=c++17", "-O0", "-fPIC", "-fvisibility=hidden", "-DKPOP_WITH_CUDA")
 _SANITIZER = ("-fsanitize=address",) if address_sanitizer.loaded() else ()
@@ -69,18 +70,21 @@ class EmulatedCuda:
 
 
 @contextmanager
-def emulated(order: str = "forward", seed: int = 0, edits: Edits | None = None) -> Iterator[EmulatedCuda]:
+def emulated(
+    order: str = "forward", seed: int = 0, edits: Edits | None = None, only: str | None = None
+) -> Iterator[EmulatedCuda]:
     """Let the launchers of the CUDA backend run on emulated kernels.
 
     Args:
         order: The order of threads between collectives and of blocks: forward, reversed or shuffled.
         seed: Picks the shuffles.
         edits: Replacements by file name under ``csrc/cuda``; each text must be there exactly once.
+        only: The one ``.cu`` file to compile, for a quick build; to call kernels of another ends the process.
 
     Yields:
         The emulation, which knows what ran.
     """
-    kernels = EmulatedCuda(_module(tuple((edits or {}).items())), order, seed)
+    kernels = EmulatedCuda(_module(tuple((edits or {}).items()), only), order, seed)
     with native.run_by(kernels):
         yield kernels
 
@@ -110,7 +114,7 @@ def run(name: str, *tensors: torch.Tensor, **scalars: Any) -> tuple[torch.Tensor
 
 
 @functools.cache
-def _module(edits: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> ModuleType:
+def _module(edits: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], only: str | None) -> ModuleType:
     """Build the sources after edits and import the module; objects that an edit leaves alone are found."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
@@ -118,10 +122,10 @@ def _module(edits: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> Modul
         shutil.copytree(CSRC, sources)
         for name, replacements in edits:
             _edit(sources / "cuda" / name, replacements)
-        kernels = [*sorted((sources / "cuda").glob("*.cu")), HEADERS / "emulated_runtime.cpp"]
+        kernels = [*sorted((sources / "cuda").glob(only or "*.cu")), HEADERS / "emulated_runtime.cpp"]
         bindings = [HEADERS / "native_module.cpp", *sorted((sources / "bindings").glob("cuda_*.cpp"))]
         python = (f"-I{sysconfig.get_path('include')}", f"-I{pybind11.get_include()}")
-        library = _link([_object(path, sources, _KERNEL_FLAGS) for path in kernels])
+        library = _link([_object(path, sources, (*_KERNEL_FLAGS, *_SANITIZER)) for path in kernels])
         objects = [_object(path, sources, (*_BINDING_FLAGS, *python)) for path in bindings]
     return _import(_link([*objects, library]))
 
@@ -137,9 +141,9 @@ def _edit(path: Path, replacements: tuple[tuple[str, str], ...]) -> None:
 def _object(source: Path, sources: Path, flags: tuple[str, ...]) -> Path:
     """Compile a source unless there is an object of the same preprocessed text."""
     includes = (f"-I{HEADERS}", f"-I{HEADERS / 'include'}", f"-I{sources}")
-    command = [find_compiler(), *flags, *_SANITIZER, *includes, "-x", "c++", str(source)]
+    command = [find_compiler(), *flags, *includes, "-x", "c++", str(source)]
     text = run_compiler([*command, "-E", "-P"])
-    compiled = CACHE / f"{_key(text, *flags, *_SANITIZER)}.o"
+    compiled = CACHE / f"{_key(text, *flags)}.o"
     if not compiled.exists():
         _replace(compiled, lambda path: run_compiler([*command, "-c", "-o", path]))
     return compiled
@@ -148,7 +152,7 @@ def _object(source: Path, sources: Path, flags: tuple[str, ...]) -> Path:
 def _link(parts: Sequence[Path]) -> Path:
     library = CACHE / f"{_key(*(path.name for path in parts))}.so"
     if not library.exists():
-        command = [find_compiler(), "-shared", *_SANITIZER, *map(str, parts)]
+        command = [find_compiler(), "-shared", "-Wl,-z,lazy", *_SANITIZER, *map(str, parts)]
         _replace(library, lambda path: run_compiler([*command, "-o", path]))
     return library
 
@@ -165,8 +169,14 @@ def _replace(target: Path, write: Callable[[str], object]) -> None:
 
 
 def _import(library: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("emulated_native", library)
+    """Import an extension module under a name of its own, its functions to be found when they are called."""
+    spec = importlib.util.spec_from_file_location(f"{library.stem}.emulated_native", library)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(os.RTLD_LAZY)
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.setdlopenflags(flags)
     return module

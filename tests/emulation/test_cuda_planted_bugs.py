@@ -1,11 +1,15 @@
 """Bugs planted in the CUDA sources: each test passes because the harness catches its bug."""
 
+import ctypes
+import inspect
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
 
+from kpop_kernels.backends.cuda import quantize_int8 as launcher
 from python_ref import quantize as oracle
 from tests.emulation import address_sanitizer, cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator, run
@@ -13,6 +17,8 @@ from tests.emulation.guard_bands import GuardBandError, GuardBands
 from tests.emulation.tools import require_tool
 from tests.ops.blocks import values
 
+SOURCE = "quantize_int8.cu"
+RAGGED = 9 * 1024 - 50  # what lies beyond in the last tile are guard bands
 KEY = {"seed": 5, "step": 6, "stream": 7}
 
 
@@ -25,7 +31,7 @@ def quantize(numel, block_size, order="forward", *, offset=0, **edits):
     """Quantize on edited sources between guard bands, and tell whether the oracle's bits came out."""
     x, key = values(3, numel), {"block_size": block_size, "offset": offset, **KEY}
     files = {name.replace("__", "."): tuple(replacements) for name, replacements in edits.items()}
-    with emulated(order, seed=numel, edits=files):
+    with emulated(order, seed=numel, edits=files, only=SOURCE):
         results = run("quantize_int8", x, **key)
     return all(map(torch.equal, results, oracle.quantize_int8(x, **key)))
 
@@ -47,7 +53,7 @@ def test_a_dropped_barrier_gives_wrong_results_in_some_order():
 
 def test_a_barrier_in_divergent_code_is_reported():
     divergent = BARRIER.replace("== 0) warp_max", "== 0) { warp_max").rstrip() + " }\n"
-    with pytest.raises(RuntimeError, match="not reached by all 128 threads"):
+    with pytest.raises(RuntimeError, match="waits at __syncthreads"):
         quantize(9000, 2048, tile__cuh=[(BARRIER, divergent)])
 
 
@@ -65,7 +71,7 @@ def test_a_wrong_lane_gives_wrong_results():
 
 
 def test_a_shuffle_that_lanes_skip_is_reported():
-    edit = ("  tile.max_over_blocks(hi);\n", "  if (tile.holds(0, 0)) tile.max_over_blocks(hi);\n")
+    edit = ("  tile.max_over_blocks(hi);\n", "  if (tile.holds(3, 0)) tile.max_over_blocks(hi);\n")
     with pytest.raises(RuntimeError, match=r"__shfl_xor_sync"):
         quantize(9000, 64, affine__cuh=[edit])
 
@@ -76,17 +82,17 @@ def test_a_missing_mask_writes_into_a_guard_band():
         "memory[tile.first(row) + i] = static_cast",
     )
     with pytest.raises(AssertionError, match=r"out: .* elements outside the tensor were written"):
-        quantize(9000, 64, elements__cuh=[edit])
+        quantize(RAGGED, 64, elements__cuh=[edit])
 
 
 def test_a_missing_mask_reads_nan_from_a_guard_band():
     masked = "tile.holds(row, i) ? widen(x[tile.first(row) + i]) : 0.0f"
-    assert not quantize(9000, 64, elements__cuh=[(masked, "widen(x[tile.first(row) + i])")])
+    assert not quantize(RAGGED, 64, elements__cuh=[(masked, "widen(x[tile.first(row) + i])")])
 
 
 def test_a_misaligned_vector_access_is_reported():
     x = values(1, 3001)[1:]
-    with emulated(edits={"tile.cuh": ((WHOLE, WHOLE.replace("tiling_.aligned && ", "")),)}):
+    with emulated(edits={"tile.cuh": ((WHOLE, WHOLE.replace("tiling_.aligned && ", "")),)}, only=SOURCE):
         with pytest.raises(RuntimeError, match="4 modulo 16"):
             operator("quantize_int8")(x, block_size=64)
 
@@ -97,23 +103,33 @@ def test_a_group_between_two_calls_needs_both():
     assert not quantize(4000, 64, offset=3, random16__cuh=[edit])
 
 
-def test_a_fused_product_gives_wrong_results():
+def test_a_fraction_rounded_down_gives_wrong_results():
     fraction = "const float fraction = __fadd_rn(y, -__fadd_rn(shifted, -FLOOR_SHIFT));"
-    exact = "const float fraction = __fadd_rd(y, -__fadd_rn(shifted, -FLOOR_SHIFT));"
+    down = "const float fraction = __fadd_rd(y, -__fadd_rn(shifted, -FLOOR_SHIFT));"
     # The fraction of a tiny negative value rounds to 1, which decides.
-    x = torch.cat([torch.tensor([-2.0, 2.0]), torch.full((254,), -1e-9)]).repeat(300)
-    with emulated(edits={"affine.cuh": ((fraction, exact),)}):
+    x = torch.cat([torch.tensor([-2.0, 2.0]), torch.full((254,), -1e-10)]).repeat(2000)
+    with emulated(edits={"affine.cuh": ((fraction, down),)}, only=SOURCE):
         codes = run("quantize_int8", x, **KEY)[0]
     expected = oracle.quantize_int8(x, **KEY).codes
     assert (codes != expected).any()
 
 
 def test_arguments_in_the_wrong_order_give_wrong_results():
-    edit = ("launch(kernel, tiling.grid(), THREADS, stream, x, out, tiling, rule, source);",
-            "launch(kernel, tiling.grid(), THREADS, stream, x, "
-            "AffineCodes{out.zero_points, out.scales, out.codes}, tiling, rule, source);")  # fmt: skip
-    with pytest.raises(AssertionError):
-        assert quantize(3000, 64, quantize_int8__cu=[edit])
+    codes, scales, zero_points = oracle.quantize_int8(values(1, 4000), block_size=64)
+    room_for_floats = torch.cat([zero_points, zero_points.new_zeros(3 * 63)])
+    blocks = codes, scales, room_for_floats[:63]
+    expected = oracle.dequantize_int8(*blocks, block_size=64)
+    right, wrong = "scales, zero_points = codes.", "zero_points, scales = codes."
+    source = inspect.getsource(launcher)
+    assert source.count(right) == 1
+    swapped = types.ModuleType(launcher.__name__)
+    swapped.__package__ = launcher.__package__
+    exec(source.replace(right, wrong), swapped.__dict__)
+    for module, same in ((launcher, True), (swapped, False)):
+        out = torch.empty(4000)
+        with emulated(only=SOURCE):
+            module.dequantize_int8(*blocks, block_size=64, out=out)
+        assert torch.equal(out, expected) == same
 
 
 def test_guard_bands_notice_a_byte_on_either_side():
@@ -121,15 +137,9 @@ def test_guard_bands_notice_a_byte_on_either_side():
         bands = GuardBands()
         array = bands.poisoned("codes", 12, "uint8")
         bands.check()
+        ctypes.c_uint8.from_address(array.ctypes.data + at).value = 0
         with pytest.raises(GuardBandError, match=f"1 bytes {side} the array 'codes'"):
-            _byte_at(array, at)
             bands.check()
-
-
-def _byte_at(array, offset):
-    import ctypes
-
-    ctypes.c_uint8.from_address(array.ctypes.data + offset).value = 0
 
 
 OVERFLOW = """
@@ -140,7 +150,7 @@ from tests.emulation.cuda_backend import emulated, operator
 assert address_sanitizer.loaded()
 x = torch.ones(4000)
 out = torch.empty(4000, dtype=torch.uint8), torch.empty(63), torch.empty(63, dtype=torch.uint8)
-with emulated(edits={edits}) as cuda:
+with emulated(edits={edits}, only="quantize_int8.cu"):
     operator("quantize_int8")(x, block_size=64, rounding="nearest", out=out)
 assert (out[0] == 254).all()
 print("finished")
@@ -161,6 +171,8 @@ def test_address_sanitizer_stops_a_heap_overflow(planted):
     )
     if planted:
         assert done.returncode != 0
-        assert "heap-buffer-overflow" in done.stderr and "elements.cuh" in done.stderr, done.stderr[-3000:]
+        assert "heap-buffer-overflow" in done.stderr and "kpop::quantize_int8<false>" in done.stderr, (
+            done.stderr[-3000:]
+        )
     else:
         assert done.returncode == 0 and done.stdout == "finished\n", done.stderr[-3000:]
