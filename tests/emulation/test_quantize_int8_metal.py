@@ -131,7 +131,9 @@ def test_every_half(monkeypatch):
 def test_restored_values_are_rounded_to_nearest(monkeypatch, dtype):
     # Scales from below the smallest subnormal half to beyond the largest, and ties of both narrow dtypes.
     serve_metal(monkeypatch)
-    scales = torch.cat([2.0 ** torch.arange(-26, 12), 1.37 * 10.0 ** torch.arange(-10, 4), torch.tensor([257.0])])
+    scales = torch.cat(
+        [2.0 ** torch.arange(-26, 12), 1.37 * 10.0 ** torch.arange(-10, 4), torch.tensor([257.0])]
+    )
     codes = torch.arange(256, dtype=torch.uint8).repeat(len(scales))
     blocks = {"codes": codes, "scales": scales, "zero_points": torch.arange(len(scales)).byte()}
     restored = run_guarded("dequantize_int8", blocks, dtype=dtype)

@@ -69,9 +69,7 @@ def _run(
 ) -> Tensor:
     results = torch.full((len(operands), results_each), 0x55555555, dtype=torch.int32, device=device)
     bits = operands.view(torch.int32).to(device)
-    _shader.kernel("canary", kernel_name)(
-        bits, results, *others, threads=len(operands), group_size=64
-    )
+    _shader.kernel("canary", kernel_name)(bits, results, *others, threads=len(operands), group_size=64)
     return results.cpu()
 
 
