@@ -1,13 +1,13 @@
-// Adam with both moments in blocks, in one pass: per element parameter and gradient in, the parameter out (4 or 2
-// bytes each), 2 bytes of codes in and out, and 18 bytes a block.
+// Adam with both moments in blocks, in one pass: per element parameter and gradient in, the parameter out (4
+// or 2 bytes each), 2 bytes of codes in and out, and 9 bytes a block in and out.
 #include "moments.metal"
 
 struct Update {
   float correction1, correction2, lr, decay, eps, limit;
 };
 
-// decay W - lr N, where N = (m c1) / (sqrt(v c2) + eps) within +-limit; NaN where a moment is NaN. Square root and
-// quotient are the GPU's: moments are promised bit for bit, parameters are not.
+// decay W - lr N, where N = (m c1) / (sqrt(v c2) + eps) within +-limit; NaN where a moment is NaN. Square root
+// and quotient are the GPU's: moments are promised bit for bit, parameters are not.
 static inline uint updated(uint parameter, uint m, uint v, Update u, float minus_zero) {
   const float root = precise::sqrt(multiply_rounded(as_type<float>(v), u.correction2, minus_zero));
   const float numerator = multiply_rounded(as_type<float>(m), u.correction1, minus_zero);
@@ -57,8 +57,7 @@ kernel void adam8(device P* param                [[buffer(0)]],
   average_square(g, weights[2], weights[3], minus_zero, v);
 
   // No thread writes a block before all have read it: each waits here for the others' averages.
-  const uint4 range =
-      block_max(uint4(affine_range(m), dynamic_range(v), 0u), partial, share, thread_id);
+  const uint4 range = block_max(uint4(affine_range(m), dynamic_range(v), 0u), partial, share, thread_id);
   const AffineGrid grid = affine_grid(range.xy, kUnbiased, minus_zero);
   const DynamicScale scale = dynamic_scale(range.z);
   const uint4 words = random_words(prm, uint(step[0]), share.first);
@@ -72,13 +71,21 @@ kernel void adam8(device P* param                [[buffer(0)]],
   store_all(param, share, W);
 }
 
-template [[host_name("adam8_float32_float32")]] [[kernel]] decltype(adam8<float, float>) adam8<float, float>;
-template [[host_name("adam8_float32_float16")]] [[kernel]] decltype(adam8<float, half>) adam8<float, half>;
-template [[host_name("adam8_float32_bfloat16")]] [[kernel]] decltype(adam8<float, bfloat>) adam8<float, bfloat>;
-template [[host_name("adam8_float16_float32")]] [[kernel]] decltype(adam8<half, float>) adam8<half, float>;
-template [[host_name("adam8_float16_float16")]] [[kernel]] decltype(adam8<half, half>) adam8<half, half>;
-template [[host_name("adam8_float16_bfloat16")]] [[kernel]] decltype(adam8<half, bfloat>) adam8<half, bfloat>;
-template [[host_name("adam8_bfloat16_float32")]] [[kernel]] decltype(adam8<bfloat, float>) adam8<bfloat, float>;
-template [[host_name("adam8_bfloat16_float16")]] [[kernel]] decltype(adam8<bfloat, half>) adam8<bfloat, half>;
+template [[host_name("adam8_float32_float32")]] [[kernel]]
+decltype(adam8<float, float>) adam8<float, float>;
+template [[host_name("adam8_float32_float16")]] [[kernel]]
+decltype(adam8<float, half>) adam8<float, half>;
+template [[host_name("adam8_float32_bfloat16")]] [[kernel]]
+decltype(adam8<float, bfloat>) adam8<float, bfloat>;
+template [[host_name("adam8_float16_float32")]] [[kernel]]
+decltype(adam8<half, float>) adam8<half, float>;
+template [[host_name("adam8_float16_float16")]] [[kernel]]
+decltype(adam8<half, half>) adam8<half, half>;
+template [[host_name("adam8_float16_bfloat16")]] [[kernel]]
+decltype(adam8<half, bfloat>) adam8<half, bfloat>;
+template [[host_name("adam8_bfloat16_float32")]] [[kernel]]
+decltype(adam8<bfloat, float>) adam8<bfloat, float>;
+template [[host_name("adam8_bfloat16_float16")]] [[kernel]]
+decltype(adam8<bfloat, half>) adam8<bfloat, half>;
 template [[host_name("adam8_bfloat16_bfloat16")]] [[kernel]]
 decltype(adam8<bfloat, bfloat>) adam8<bfloat, bfloat>;

@@ -56,8 +56,8 @@ static inline void store_grid(AffineGrid grid, Share share, device float* scales
 }
 
 // `words` are the thread's random bits, `nearest` says that they are not used.
-static inline void store_affine(thread const uint* bits, uint4 words, bool nearest, AffineGrid grid, Share share,
-                                float minus_zero, device uchar* codes) {
+static inline void store_affine(thread const uint* bits, uint4 words, bool nearest, AffineGrid grid,
+                                Share share, float minus_zero, device uchar* codes) {
   const bool empty = as_type<uint>(grid.inverse) == 0u;
   for (uint i = 0u; i < kElements; ++i) {
     if (i >= share.count) continue;

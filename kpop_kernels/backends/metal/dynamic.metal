@@ -46,7 +46,8 @@ static inline uchar dynamic_code(device const uint* buckets, float y, bool is_si
 }
 
 static inline void store_dynamic(thread const uint* bits, DynamicScale scale, bool is_signed,
-                                 device const uint* buckets, Share share, float minus_zero, device uchar* codes) {
+                                 device const uint* buckets, Share share, float minus_zero,
+                                 device uchar* codes) {
   const bool empty = as_type<uint>(scale.inverse) == 0u;
   for (uint i = 0u; i < kElements; ++i) {
     if (i >= share.count) continue;
@@ -61,8 +62,9 @@ static inline void store_absmax(DynamicScale scale, Share share, device float* a
 }
 
 // The bits of a thread's values.
-static inline void restore_dynamic(device const uchar* codes, device const float* absmax, device const float* map,
-                                   Share share, float minus_zero, thread uint* bits) {
+static inline void restore_dynamic(device const uchar* codes, device const float* absmax,
+                                   device const float* map, Share share, float minus_zero,
+                                   thread uint* bits) {
   for (uint i = 0u; i < kElements; ++i) {
     bits[i] = 0u;
     if (i >= share.count) continue;

@@ -1,5 +1,5 @@
-// To and from blocks on the dynamic map. Per element 4 (float) or 2 bytes on one side, 1 on the other, and 4 bytes
-// a block: the minimum. Finding a code is one look-up in a table of 12 KB that stays in the cache.
+// To and from blocks on the dynamic map. Per element 4 (float) or 2 bytes on one side, 1 on the other, and 4
+// bytes a block: the minimum. Finding a code is one look-up in a table of 12 KB that stays in the cache.
 #include "dynamic.metal"
 
 // prm: number of elements, elements of a block, whether the map is signed.

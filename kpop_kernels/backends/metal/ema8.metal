@@ -1,5 +1,5 @@
-// Moving averages kept in blocks, in one pass: per element 4 (float) or 2 bytes of x and 1 of the codes in, 4 of the
-// average and 1 out, and 8 to 10 bytes a block.
+// Moving averages kept in blocks, in one pass: per element 4 (float) or 2 bytes of x and 1 of the codes in, 4
+// of the average and 1 out, and 5 (affine) or 4 bytes a block in and out.
 #include "moments.metal"
 
 // prm: number of elements, elements of a block, seed, stream, offset. weights: beta, 1 - beta.

@@ -2,7 +2,7 @@
 #include "affine.metal"
 #include "dynamic.metal"
 
-// beta m + (1 - beta) x over the restored m. NaN in the block's scale and values of x that are not finite win.
+// beta m + (1 - beta) x over the restored m. NaN in the block's scale wins, then x where it is not finite.
 static inline void average(thread const uint* x, float beta, float one_minus_beta, float minus_zero,
                            thread uint* m) {
   for (uint i = 0u; i < kElements; ++i) {

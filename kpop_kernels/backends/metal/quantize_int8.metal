@@ -1,5 +1,5 @@
-// To and from blocks on an affine grid. Per element 4 (float) or 2 bytes on one side, 1 on the other, and 5 bytes
-// a block: the minimum, and what bounds both kernels.
+// To and from blocks on an affine grid. Per element 4 (float) or 2 bytes on one side, 1 on the other, and 5
+// bytes a block: the minimum, and what bounds both kernels.
 #include "affine.metal"
 
 // prm: number of elements, elements of a block, seed, stream, offset, steps of the grid, whether to round to
@@ -44,9 +44,12 @@ kernel void dequantize_int8(device const uchar* codes       [[buffer(0)]],
   store_all(out, share, bits);
 }
 
-template [[host_name("quantize_int8_float32")]] [[kernel]] decltype(quantize_int8<float>) quantize_int8<float>;
-template [[host_name("quantize_int8_float16")]] [[kernel]] decltype(quantize_int8<half>) quantize_int8<half>;
-template [[host_name("quantize_int8_bfloat16")]] [[kernel]] decltype(quantize_int8<bfloat>) quantize_int8<bfloat>;
+template [[host_name("quantize_int8_float32")]] [[kernel]]
+decltype(quantize_int8<float>) quantize_int8<float>;
+template [[host_name("quantize_int8_float16")]] [[kernel]]
+decltype(quantize_int8<half>) quantize_int8<half>;
+template [[host_name("quantize_int8_bfloat16")]] [[kernel]]
+decltype(quantize_int8<bfloat>) quantize_int8<bfloat>;
 template [[host_name("dequantize_int8_float32")]] [[kernel]]
 decltype(dequantize_int8<float>) dequantize_int8<float>;
 template [[host_name("dequantize_int8_float16")]] [[kernel]]

@@ -1,4 +1,4 @@
-// Stochastic rounding of float to bfloat in integer arithmetic on the bits: 4 bytes in, 2 out, for each element.
+// Stochastic rounding of float to bfloat in integer arithmetic on the bits: 4 bytes in and 2 out, an element.
 #include "blocks.metal"
 #include "random.metal"
 
