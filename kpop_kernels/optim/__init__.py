@@ -8,5 +8,6 @@ from .kpop import KPOP as KPOP
 from .muon import Muon as Muon
 from .online_kl_shampoo import OnlineKLShampoo as OnlineKLShampoo
 from .online_kl_shampoo import spectral_mup_init_ as spectral_mup_init_
+from .qclean import QClean as QClean
 from .shampoo import Shampoo as Shampoo
 from .soap import SOAP as SOAP

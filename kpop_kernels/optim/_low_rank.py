@@ -18,9 +18,6 @@ from ._refresh import refresh_due
 from ._routing import as_matrices, compute_dtype, matrices
 from ._updates import descend_
 
-_NOISE = 1e-6
-"""Norm of a part, relative to the gradient's, below which it is the rounding error of a part that is zero."""
-
 SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (
     ("left", "U_L", "eigvals_L"),
     ("right", "U_R", "eigvals_R"),
@@ -36,6 +33,8 @@ class LowRankOptimizer(MatrixOptimizer):
     """
 
     _shortest_side = 1
+    _noise = 1e-6
+    """Norm of a part, relative to the gradient's, below which it is the rounding error of a part that is zero."""
 
     def _validate(self, group: dict[str, Any]) -> None:
         name = type(self).__name__
@@ -66,7 +65,7 @@ class LowRankOptimizer(MatrixOptimizer):
 
     def _update(self, work: Sequence[Work]) -> None:
         for item in work:
-            if self._is_low_rank(item.parameter, item.group):
+            if "eigvals_L" in item.state:
                 self._low_rank_step(item)
             else:
                 self._fallback_step(item)
@@ -85,8 +84,8 @@ class LowRankOptimizer(MatrixOptimizer):
                 self._count_failures(failed)
             self._settle_bases(item, state)
             if step > 1:
-                carry_moments(state, *old, exact=group["transport"] == "exact")
-        U = direction(state, G, group, step)
+                carry_moments(state, *old, exact=group["transport"] == "exact", noise=self._noise)
+        U = direction(state, G, group, step, noise=self._noise)
         self._store(item, state)
         with matrices(parameter, rule) as matrix:
             descend_(matrix, U, lr=float(group["lr"]), decay=self._decay(group), scale=group["alpha"])
@@ -161,7 +160,9 @@ def renew_bases(
     return failed
 
 
-def carry_moments(state: dict[str, Tensor], old_L: Tensor, old_R: Tensor, *, exact: bool) -> None:
+def carry_moments(
+    state: dict[str, Tensor], old_L: Tensor, old_R: Tensor, *, exact: bool, noise: float
+) -> None:
     """Carry moments from old bases into those of a state.
 
     First moments of main, A and B are rotated part by part, which drops what moves from one part to another, or,
@@ -173,7 +174,7 @@ def carry_moments(state: dict[str, Tensor], old_L: Tensor, old_R: Tensor, *, exa
     M, M_A, M_B = (state[key] for key in ("exp_avg", "exp_avg_A", "exp_avg_B"))
     if exact:
         whole = block_lift(M, M_A, M_B, old_L, old_R)
-        M, M_A, M_B, _ = _without_noise(block_project(whole, U_L, U_R), whole)
+        M, M_A, M_B, _ = _without_noise(block_project(whole, U_L, U_R), whole, noise)
     else:
         M = R_L @ M @ R_R
         M_A = (M_A - U_L @ (U_L.mT @ M_A)) @ R_R
@@ -183,10 +184,12 @@ def carry_moments(state: dict[str, Tensor], old_L: Tensor, old_R: Tensor, *, exa
     state["exp_avg_sq_B"].copy_(R_L.square() @ state["exp_avg_sq_B"])
 
 
-def direction(state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: int) -> Tensor:
+def direction(
+    state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: int, *, noise: float
+) -> Tensor:
     """Update moments with a gradient and return what the parameter descends along."""
     U_L, U_R = state["U_L"], state["U_R"]
-    parts = _without_noise(block_project(G, U_L, U_R), G)
+    parts = _without_noise(block_project(G, U_L, U_R), G, noise)
     _average(state, parts, *group["betas"])
     main, A, B, C = _normalized_parts(state, parts.C, group, step)
     scope, gamma = group["limiter_scope"], group["gamma"]
@@ -199,13 +202,13 @@ def direction(state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: 
     return _limited(total, state["limited_norm"], gamma) if scope == "total" else total
 
 
-def _without_noise(parts: Parts, G: Tensor) -> Parts:
+def _without_noise(parts: Parts, G: Tensor, noise: float) -> Parts:
     """Return parts in which what can only be rounding error is zero: Adam would blow it up to unit size.
 
     A complete basis leaves no complement; what an inexact one seems to leave is its own error.
     """
     r, (m, n) = parts.main.shape[-1], G.shape[-2:]
-    floor = _NOISE * torch.linalg.matrix_norm(G, keepdim=True)
+    floor = noise * torch.linalg.matrix_norm(G, keepdim=True)
     complete = {"A": r == m, "B": r == n, "C": r in (m, n)}
     cleaned = {
         name: torch.where(

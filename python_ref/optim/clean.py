@@ -67,6 +67,7 @@ class Clean:
     limiter_scope: str = "C"
     exact_transport: bool = False
     bound: float = math.inf
+    noise: float = 1e-6
     step_count: int = 0
     bases: list[Tensor | None] = field(init=False)
     eigvals: list[Tensor] = field(init=False)
@@ -165,8 +166,8 @@ class Clean:
 
     def _without_noise(self, part: Tensor, G: Tensor, *, complete: bool) -> Tensor:
         """Return a part, or zero where it can only be rounding error."""
-        noise = complete or part.norm() <= 1e-6 * G.norm()
-        return torch.zeros_like(part) if noise else part
+        is_noise = complete or part.norm() <= self.noise * G.norm()
+        return torch.zeros_like(part) if is_noise else part
 
     def _normalized(self, M: Tensor, v: Tensor, count: int) -> Tensor:
         """Return N(M, v); its bound is for sums, a mean of count squares is smaller by their number."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from kpop_kernels.optim import KPOP, SOAP, Clean, Muon, OnlineKLShampoo, Shampoo
+from kpop_kernels.optim import KPOP, SOAP, Clean, Muon, OnlineKLShampoo, QClean, Shampoo
 
 
 @dataclass(frozen=True)
@@ -287,5 +287,20 @@ CASES = (
         alternatives=LOW_RANK_ALTERNATIVES | {"clip": True},
         implementation_flags=frozenset({"on_nonfinite"}),
         invalid=INVALID_LOW_RANK,
+    ),
+    OptimizerCase(
+        name="QClean",
+        cls=QClean,
+        lr=2.0**-6,
+        # Rounding bases stochastically would make the first step depend on a parameter's number.
+        options=LOW_RANK_OPTIONS | {"u_round": "nearest"},
+        alternatives=LOW_RANK_ALTERNATIVES
+        | {"clip": False, "u_round": "stochastic", "orthonormalize": "bjorck"},
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_LOW_RANK,
+            ({"u_round": "up"}, "u_round is 'up'"),
+            ({"orthonormalize": "qr"}, "orthonormalize is 'qr'"),
+        ),
     ),
 )

@@ -115,18 +115,18 @@ def test_follows_the_oracle_in_float32(shape):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-def wrong_side_carry(state, old_L, old_R, *, exact):
+def wrong_side_carry(state, old_L, old_R, *, exact, noise):
     """The transport with both rotations transposed."""
     new = {key: state[key] for key in ("U_L", "U_R")}
     state["U_L"], state["U_R"] = old_L, old_R
-    _carry(state, new["U_L"], new["U_R"], exact=exact)
+    _carry(state, new["U_L"], new["U_R"], exact=exact, noise=noise)
     state.update(new)
 
 
 def carry_without(key):
-    def carry(state, old_L, old_R, *, exact):
+    def carry(state, old_L, old_R, *, exact, noise):
         before = state[key].clone()
-        _carry(state, old_L, old_R, exact=exact)
+        _carry(state, old_L, old_R, exact=exact, noise=noise)
         state[key] = before
 
     return carry
