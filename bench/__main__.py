@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from bench import check, support_matrix
+from bench import check, paper_table, support_matrix
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -14,10 +14,15 @@ def main(arguments: list[str] | None = None) -> int:
         "--check", action="store_true", help="check every operator on the accelerator that is present"
     )
     job.add_argument("--support-matrix", action="store_true", help="write the support matrix into README.md")
+    job.add_argument(
+        "--paper-table", action="store_true", help="print optimizer memory beside Table 3 of the Clean paper"
+    )
     parser.add_argument("--device", choices=("cuda", "mps", "cpu"), help="device type to check")
     options = parser.parse_args(arguments)
     if options.check:
         return check.main(options.device)
+    if options.paper_table:
+        return paper_table.main()
     return support_matrix.main()
 
 

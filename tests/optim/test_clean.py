@@ -110,7 +110,7 @@ def test_complete_bases_follow_the_oracle_to_the_rounding_that_adam_blows_up(sha
 
 @pytest.mark.parametrize("shape", [(8, 8), (40, 17)], ids=str)
 def test_follows_the_oracle_in_float32(shape):
-    """24 steps of lr 1e-2 move entries by up to 0.24; float32 stays within 1e-4, 2e-5 were measured."""
+    """24 steps of lr 1e-2 move entries by up to 0.24; float32 stays within 1e-4, 1.6e-5 were measured."""
     for found, expected, *_ in steps_with_the_oracle(shape, dtype=torch.float32):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
