@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+<<<<<<< HEAD
 import torch
 from rich.console import Console
 
@@ -25,10 +26,14 @@ WIDTH = 160
 """Columns of tables that go to a file."""
 
 NAMES = (*ops.NAMES, "step", "scaling")
+=======
+from bench import check, paper_table, support_matrix
+>>>>>>> clean
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job that the arguments name and return its exit status."""
+<<<<<<< HEAD
     options = _parser().parse_args(arguments)
     if unknown := set(options.ops) - set(NAMES):
         allowed = ", ".join(NAMES)
@@ -109,6 +114,24 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument("--support-matrix", action="store_true", help="write the support matrix into README.md")
     job.add_argument("--readme", action="store_true", help="write the tables of speed into README.md")
     return parser
+=======
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    job = parser.add_mutually_exclusive_group(required=True)
+    job.add_argument(
+        "--check", action="store_true", help="check every operator on the accelerator that is present"
+    )
+    job.add_argument("--support-matrix", action="store_true", help="write the support matrix into README.md")
+    job.add_argument(
+        "--paper-table", action="store_true", help="print optimizer memory beside Table 3 of the Clean paper"
+    )
+    parser.add_argument("--device", choices=("cuda", "mps", "cpu"), help="device type to check")
+    options = parser.parse_args(arguments)
+    if options.check:
+        return check.main(options.device)
+    if options.paper_table:
+        return paper_table.main()
+    return support_matrix.main()
+>>>>>>> clean
 
 
 if __name__ == "__main__":

@@ -107,6 +107,17 @@ class MatrixOptimizer(Optimizer, ABC):
         self._update(ready)
         return loss
 
+    def init_state(self) -> None:
+        """Create the states that the first step would create, where there are none.
+
+        Needs no gradients, and works for parameters on the meta device: `state_bytes` then tells what a model's
+        optimizer will take.
+        """
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if not self.state[parameter]:
+                    self._create_state(parameter, group)
+
     def explain(self) -> str:
         """Return a table: each parameter, how it is treated, and why."""
         rows = [
@@ -236,14 +247,18 @@ class MatrixOptimizer(Optimizer, ABC):
         """Create a parameter's state and count its step; or only decay it, and return False, before it started."""
         state = self.state[parameter]
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            state.update(self._new_state(parameter, group))
+            self._create_state(parameter, group)
         if id(parameter) not in self._started:
             if group["weight_decay"]:
                 parameter.mul_(1 - group["lr"] * self._decay(group))
             return False
         state["step"] += 1
         return True
+
+    def _create_state(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        state["step"] = torch.zeros((), dtype=torch.float32)
+        state.update(self._new_state(parameter, group))
 
     def _note_started(self, pending: list[tuple[Tensor, Tensor]]) -> None:
         """Find the parameters that have now had a gradient other than zero; asks the device only for new ones."""

@@ -30,6 +30,13 @@ def require_positive(owner: str, **values: int) -> None:
             raise ValueError(f"{owner}: {name} is {value}, it must be at least 1")
 
 
+def require_counts(owner: str, **values: int) -> None:
+    """Raise ValueError for numbers that are no integers from 0 to 2⁶⁴ - 1."""
+    for name, value in values.items():
+        if not isinstance(value, int) or not 0 <= value < 2**64:
+            raise ValueError(f"{owner}: {name} is {value!r}, it must be an integer from 0 to 2**64 - 1")
+
+
 def require_choices(owner: str, group: Mapping[str, Any], **allowed: tuple[str, ...]) -> None:
     """Raise ValueError for a hyper-parameter of a group that is none of those allowed."""
     for name, choices in allowed.items():

@@ -26,7 +26,7 @@ def eigenbasis(S: Tensor, old: Tensor | None, *, descending: bool = True) -> Ten
         return None
     if descending:
         Q = Q.flip(-1)
-    return (Q if old is None else _aligned(Q, old)).contiguous()
+    return (Q if old is None else aligned(Q, old)).contiguous()
 
 
 def power_step(S: Tensor, Q: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
@@ -48,7 +48,7 @@ def power_step(S: Tensor, Q: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None
     new = torch.linalg.qr(SQ.gather(-1, columns)).Q
     if not bool(torch.isfinite(new).all()):
         return None, None
-    return _aligned(new, Q.gather(-1, columns)).contiguous(), order
+    return aligned(new, Q.gather(-1, columns)).contiguous(), order
 
 
 def _scaled(S: Tensor, *, shift: float) -> Tensor | None:
@@ -61,7 +61,7 @@ def _scaled(S: Tensor, *, shift: float) -> Tensor | None:
     return scaled
 
 
-def _aligned(Q: Tensor, old: Tensor) -> Tensor:
+def aligned(Q: Tensor, old: Tensor) -> Tensor:
     """Return the basis with signs that agree with the old one."""
     agreement = (Q * old).sum(-2, keepdim=True)
     return torch.where(agreement < 0, -Q, Q)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo, Shampoo
+from kpop_kernels.optim import KPOP, SOAP, Clean, Muon, OnlineKLShampoo, QClean, Shampoo
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class OptimizerCase:
             and a Python float hold the same number.
         alternatives: For each hyper-parameter that changes the trajectory, a legal value that is not its
             default and makes a difference within `STEPS_TO_SEE_A_HYPERPARAMETER` steps.
+        options: Hyper-parameters that small problems need to see all of the method.
         implementation_flags: Hyper-parameters that choose how the update is computed, not its value.
         invalid: Constructor arguments that must raise `ValueError`, each with a pattern of the message.
             Bad `lr`, `betas`, `eps` and `weight_decay` are tested for every optimizer and not listed.
@@ -34,6 +35,7 @@ class OptimizerCase:
     cls: type[Optimizer]
     lr: float
     alternatives: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
     implementation_flags: frozenset[str] = frozenset()
     invalid: tuple[tuple[Mapping[str, Any], str], ...] = ()
     optional_group_keys: frozenset[str] | None = None
@@ -46,8 +48,8 @@ class OptimizerCase:
         return self.cls.__module__.startswith("kpop_kernels")
 
     def make(self, params: Iterable[Any], **hyperparameters: Any) -> Optimizer:
-        """Build the optimizer over `params` with the case's learning rate unless another is given."""
-        return self.cls(params, **{"lr": self.lr, **hyperparameters})
+        """Build the optimizer over `params` with the case's learning rate and options unless others are given."""
+        return self.cls(params, **{"lr": self.lr, **self.options, **hyperparameters})
 
 
 STEPS_TO_SEE_A_HYPERPARAMETER = 12
@@ -62,6 +64,46 @@ INVALID_EVERYWHERE = (
 INVALID_REFRESH = (
     ({"precondition_frequency": 0}, "precondition_frequency is 0"),
     ({"max_precond_dim": 0}, "max_precond_dim is 0"),
+)
+
+LOW_RANK_OPTIONS = {"rank": 2, "oversampling": 1, "precondition_frequency": 3}
+"""Bases of fewer columns than the small shapes have, so that all four parts are there, and renewed often."""
+
+LOW_RANK_ALTERNATIVES = {
+    "lr": 2.0**-5,
+    "betas": (0.7, 0.9),
+    "shampoo_beta": 0.5,
+    "eps": 1e-2,
+    "weight_decay": 0.1,
+    "maximize": True,
+    "rank": 3,
+    "oversampling": 2,
+    "power_iterations": 3,
+    "precondition_frequency": 4,
+    "max_precond_dim": 5,
+    "pool": "sum",
+    "alpha": 0.5,
+    "gamma": 2.0,
+    "limiter_scope": "total",
+    "transport": "exact",
+    "stagger": True,
+    "seed": 1,
+    "rules": {"#0": "adam"},
+}
+
+INVALID_LOW_RANK = (
+    *INVALID_EVERYWHERE,
+    *INVALID_REFRESH,
+    ({"rank": 0}, "rank is 0"),
+    ({"oversampling": -1}, "oversampling is -1"),
+    ({"power_iterations": 0.5}, "power_iterations is 0.5"),
+    ({"seed": 2**64}, "seed is 18446744073709551616"),
+    ({"shampoo_beta": 1.0}, "shampoo_beta holds 1.0"),
+    ({"alpha": -1.0}, "alpha is -1.0"),
+    ({"gamma": 0.99}, "gamma is 0.99, it must be at least 1"),
+    ({"pool": "max"}, "pool is 'max'"),
+    ({"limiter_scope": "A"}, "limiter_scope is 'A'"),
+    ({"transport": "none"}, "transport is 'none'"),
 )
 
 CASES = (
@@ -235,6 +277,30 @@ CASES = (
             ({"accumulation": "mean"}, "accumulation is 'mean'"),
             ({"graft": "sgdm"}, "graft is 'sgdm'"),
             ({"method": "svd"}, "method is 'svd'"),
+        ),
+    ),
+    OptimizerCase(
+        name="Clean",
+        cls=Clean,
+        lr=2.0**-6,
+        options=LOW_RANK_OPTIONS,
+        alternatives=LOW_RANK_ALTERNATIVES | {"clip": True},
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=INVALID_LOW_RANK,
+    ),
+    OptimizerCase(
+        name="QClean",
+        cls=QClean,
+        lr=2.0**-6,
+        # Rounding bases stochastically would make the first step depend on a parameter's number.
+        options=LOW_RANK_OPTIONS | {"u_round": "nearest"},
+        alternatives=LOW_RANK_ALTERNATIVES
+        | {"clip": False, "u_round": "stochastic", "orthonormalize": "bjorck"},
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_LOW_RANK,
+            ({"u_round": "up"}, "u_round is 'up'"),
+            ({"orthonormalize": "qr"}, "orthonormalize is 'qr'"),
         ),
     ),
 )

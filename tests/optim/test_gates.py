@@ -2,7 +2,7 @@
 
 import pytest
 
-from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo, Shampoo
+from kpop_kernels.optim import KPOP, SOAP, Clean, Muon, OnlineKLShampoo, Shampoo
 from tests.optim.gates import Gate, early_drop, first_step_rms, train_error
 
 
@@ -40,6 +40,12 @@ GATES = (
     Gate("A5 SOAP", plain(SOAP), 1e-2, train_error, 0.0, 0.195),
     # Without bias correction 4.09, without that of the second moment 4.56.
     Gate("E SOAP", plain(SOAP), 1e-2, early_drop, 3.61, 3.91, stop_after=40),
+    # Without transport of the moments 0.556, in the wrong direction 0.507, with the main part alone 0.540.
+    Gate("A7 Clean with sums", plain(Clean, rank=32, pool="sum"), 1e-2, train_error, 0.0, 0.47),
+    # With sums 0.417.
+    Gate("A8 Clean", plain(Clean, rank=32), 1e-2, train_error, 0.0, 0.29),
+    # Without bias correction 1.80, without that of the second moment 2.56, without transport 2.42.
+    Gate("E Clean", plain(Clean, rank=32, pool="sum"), 1e-2, early_drop, 1.98, 2.24, stop_after=40),
     # torch.optim.Muon with the same scale rule reaches 0.199.
     Gate(
         "A11 Muon",

@@ -1,0 +1,269 @@
+"""What Clean and QClean have in common: low-rank bases, moments of the four parts, and the direction."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .._schema.quantize import adam_bound
+from ._base import MatrixOptimizer
+from ._buckets import Work
+from ._checks import require_choices, require_counts, require_fractions, require_nonnegative, require_positive
+from ._nystrom import nystrom_eigh, sketch_generator
+from ._projection import Parts, block_lift, block_project
+from ._refresh import refresh_due
+from ._routing import as_matrices, compute_dtype, matrices
+from ._updates import descend_
+
+SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (
+    ("left", "U_L", "eigvals_L"),
+    ("right", "U_R", "eigvals_R"),
+)
+"""Each side of a matrix with the state keys of its basis and its eigenvalues."""
+
+
+class LowRankOptimizer(MatrixOptimizer):
+    """Base of the optimizers that keep the leading eigenvectors of both Kronecker factors.
+
+    A matrix either has both bases or, if a side is too long or a rule says so, is trained by Adam. Subclasses say
+    how state is kept: `_load` returns it in floating point, `_settle_bases` and `_store` keep what became of it.
+    """
+
+    _shortest_side = 1
+    _noise = 1e-6
+    """Norm of a part, relative to the gradient's, below which it is the rounding error of a part that is zero."""
+
+    def _validate(self, group: dict[str, Any]) -> None:
+        name = type(self).__name__
+        require_positive(
+            name, **{key: group[key] for key in ("rank", "precondition_frequency", "max_precond_dim")}
+        )
+        require_counts(name, **{key: group[key] for key in ("oversampling", "power_iterations", "seed")})
+        require_nonnegative(name, alpha=group["alpha"])
+        if not group["gamma"] >= 1.0:
+            raise ValueError(f"{name}: gamma is {group['gamma']}, it must be at least 1")
+        if group["shampoo_beta"] is not None:
+            require_fractions(name, shampoo_beta=group["shampoo_beta"])
+        require_choices(
+            name,
+            group,
+            pool=("mean", "sum"),
+            limiter_scope=("C", "residual", "total", "off"),
+            transport=("published", "exact"),
+        )
+
+    def _explanation(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, str]:
+        columns = super()._explanation(parameter, group)
+        return columns if columns["treated"] == "both sides" else columns | {"treated": "Adam"}
+
+    def _is_low_rank(self, parameter: Tensor, group: dict[str, Any]) -> bool:
+        rule = self._rule(parameter, group)
+        return rule.left and rule.right
+
+    def _update(self, work: Sequence[Work]) -> None:
+        for item in work:
+            if "eigvals_L" in item.state:
+                self._low_rank_step(item)
+            else:
+                self._fallback_step(item)
+
+    def _low_rank_step(self, item: Work) -> None:
+        parameter, grad, _, group = item
+        rule = self._rule(parameter, group)
+        G = as_matrices(grad, rule).to(compute_dtype(parameter)).contiguous()
+        G = -G if group["maximize"] else G
+        state, step = self._load(item), int(item.state["step"].item())
+        phase = 1 + (self._position(parameter) if group["stagger"] else 0)
+        if refresh_due(step, period=group["precondition_frequency"], phase=phase):
+            old = state["U_L"], state["U_R"]
+            generator = sketch_generator(group["seed"], step=step)
+            for failed in renew_bases(state, G, group, generator, cold=step == 1):
+                self._count_failures(failed)
+            self._settle_bases(item, state)
+            if step > 1:
+                carry_moments(state, *old, exact=group["transport"] == "exact", noise=self._noise)
+        U = direction(state, G, group, step, noise=self._noise)
+        self._store(item, state)
+        with matrices(parameter, rule) as matrix:
+            descend_(matrix, U, lr=float(group["lr"]), decay=self._decay(group), scale=group["alpha"])
+
+    @abstractmethod
+    def _fallback_step(self, item: Work) -> None:
+        """Move a parameter that has no bases by Adam."""
+
+    @abstractmethod
+    def _load(self, item: Work) -> dict[str, Tensor]:
+        """Return the state of a matrix in floating point, under the keys of `new_low_rank_state`."""
+
+    @abstractmethod
+    def _settle_bases(self, item: Work, state: dict[str, Tensor]) -> None:
+        """Keep new bases, and put into the loaded state what will be loaded from now on."""
+
+    @abstractmethod
+    def _store(self, item: Work, state: dict[str, Tensor]) -> None:
+        """Keep the moments of a loaded state."""
+
+
+def new_low_rank_state(
+    shape: tuple[int, ...], rank: int, *, dtype: torch.dtype, device: torch.device
+) -> dict[str, Any]:
+    """Return the state of a matrix before its first step.
+
+    Args:
+        shape: (..., m, n).
+        rank: Number of eigenvectors wanted; at most min(m, n) are kept.
+        dtype: Dtype of the state.
+        device: Device of the state.
+    """
+    *batch, m, n = shape
+    r = min(rank, m, n)
+    shapes = {
+        "U_L": (m, r),
+        "U_R": (n, r),
+        "eigvals_L": (r,),
+        "eigvals_R": (r,),
+        "exp_avg": (r, r),
+        "exp_avg_A": (m, r),
+        "exp_avg_B": (r, n),
+        "exp_avg_sq": (r, r),
+        "exp_avg_sq_A": (1, r),
+        "exp_avg_sq_B": (r, 1),
+        "exp_avg_sq_C": (1, 1),
+        "limited_norm": (1, 1),
+    }
+    return {key: torch.zeros(*batch, *dims, dtype=dtype, device=device) for key, dims in shapes.items()}
+
+
+def renew_bases(
+    state: dict[str, Tensor], G: Tensor, group: dict[str, Any], generator: torch.Generator, *, cold: bool
+) -> list[Tensor]:
+    """Renew both bases of a state with a gradient; return for each side which could not be renewed."""
+    failed = []
+    for side, basis, eigvals in SIDES:
+        pairs = nystrom_eigh(
+            G,
+            None if cold else state[basis],
+            None if cold else state[eigvals],
+            rank=state[basis].shape[-1],
+            oversampling=group["oversampling"],
+            power_iterations=group["power_iterations"],
+            beta=group["betas"][1] if group["shampoo_beta"] is None else group["shampoo_beta"],
+            side=side,
+            generator=generator,
+        )
+        state[basis] = pairs.U.contiguous()
+        state[eigvals].copy_(pairs.eigvals)
+        failed.append(pairs.failed)
+    return failed
+
+
+def carry_moments(
+    state: dict[str, Tensor], old_L: Tensor, old_R: Tensor, *, exact: bool, noise: float
+) -> None:
+    """Carry moments from old bases into those of a state.
+
+    First moments of main, A and B are rotated part by part, which drops what moves from one part to another, or,
+    exactly, lifted and projected again, which drops only what moves into C. The pooled second moments follow by
+    squared overlaps; that of main, which has no exact image, stays.
+    """
+    U_L, U_R = state["U_L"], state["U_R"]
+    R_L, R_R = U_L.mT @ old_L, old_R.mT @ U_R
+    M, M_A, M_B = (state[key] for key in ("exp_avg", "exp_avg_A", "exp_avg_B"))
+    if exact:
+        whole = block_lift(M, M_A, M_B, old_L, old_R)
+        M, M_A, M_B, _ = _without_noise(block_project(whole, U_L, U_R), whole, noise)
+    else:
+        M = R_L @ M @ R_R
+        M_A = (M_A - U_L @ (U_L.mT @ M_A)) @ R_R
+        M_B = R_L @ (M_B - (M_B @ U_R) @ U_R.mT)
+    state["exp_avg"], state["exp_avg_A"], state["exp_avg_B"] = M, M_A, M_B
+    state["exp_avg_sq_A"].copy_(state["exp_avg_sq_A"] @ R_R.square())
+    state["exp_avg_sq_B"].copy_(R_L.square() @ state["exp_avg_sq_B"])
+
+
+def direction(
+    state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: int, *, noise: float
+) -> Tensor:
+    """Update moments with a gradient and return what the parameter descends along."""
+    U_L, U_R = state["U_L"], state["U_R"]
+    parts = _without_noise(block_project(G, U_L, U_R), G, noise)
+    _average(state, parts, *group["betas"])
+    main, A, B, C = _normalized_parts(state, parts.C, group, step)
+    scope, gamma = group["limiter_scope"], group["gamma"]
+    if scope == "C":
+        C = _limited(C, state["limited_norm"], gamma)
+    if scope == "residual":
+        residual = block_lift(torch.zeros_like(main), A, B, U_L, U_R) + C
+        return U_L @ main @ U_R.mT + _limited(residual, state["limited_norm"], gamma)
+    total = block_lift(main, A, B, U_L, U_R) + C
+    return _limited(total, state["limited_norm"], gamma) if scope == "total" else total
+
+
+def _without_noise(parts: Parts, G: Tensor, noise: float) -> Parts:
+    """Return parts in which what can only be rounding error is zero: Adam would blow it up to unit size.
+
+    A complete basis leaves no complement; what an inexact one seems to leave is its own error.
+    """
+    r, (m, n) = parts.main.shape[-1], G.shape[-2:]
+    floor = noise * torch.linalg.matrix_norm(G, keepdim=True)
+    complete = {"A": r == m, "B": r == n, "C": r in (m, n)}
+    cleaned = {
+        name: torch.where(
+            torch.linalg.matrix_norm(part, keepdim=True) <= (torch.inf if complete[name] else floor),
+            0.0,
+            part,
+        )
+        for name, part in parts._asdict().items()
+        if name != "main"
+    }
+    return parts._replace(**cleaned)
+
+
+def _average(state: dict[str, Tensor], parts: Parts, beta1: float, beta2: float) -> None:
+    """Average parts into first moments and their squares into second ones; those of A, B and C are pooled."""
+    main, A, B, C = parts
+    for key, part in (("exp_avg", main), ("exp_avg_A", A), ("exp_avg_B", B)):
+        state[key].lerp_(part, 1 - beta1)
+    squares = {
+        "exp_avg_sq": main.square(),
+        "exp_avg_sq_A": A.square().mean(-2, keepdim=True),
+        "exp_avg_sq_B": B.square().mean(-1, keepdim=True),
+        "exp_avg_sq_C": C.square().mean((-2, -1), keepdim=True),
+    }
+    for key, square in squares.items():
+        state[key].lerp_(square, 1 - beta2)
+
+
+def _normalized_parts(state: dict[str, Tensor], C: Tensor, group: dict[str, Any], step: int) -> Parts:
+    """Return the parts of the direction: bias-corrected first moments (C itself) over roots of second ones."""
+    (beta1, beta2), eps = group["betas"], group["eps"]
+    m, n = C.shape[-2:]
+    bound = adam_bound(beta1, beta2) if group["clip"] else math.inf
+
+    def normalized(M: Tensor, beta: float, key: str, pooled: int, bound: float) -> Tensor:
+        entries = pooled if group["pool"] == "sum" else 1
+        v = entries * state[key] / (1 - beta2**step)
+        return clipped(M / (1 - beta**step) / (v.sqrt() + eps), bound * math.sqrt(pooled / entries))
+
+    return Parts(
+        normalized(state["exp_avg"], beta1, "exp_avg_sq", 1, bound),
+        normalized(state["exp_avg_A"], beta1, "exp_avg_sq_A", m, bound),
+        normalized(state["exp_avg_B"], beta1, "exp_avg_sq_B", n, bound),
+        normalized(C, 0.0, "exp_avg_sq_C", m * n, math.inf),
+    )
+
+
+def clipped(N: Tensor, bound: float) -> Tensor:
+    """Return entries limited to ±bound, what they could not exceed if both moments were exact."""
+    return N if bound == math.inf else N.clamp_(-bound, bound)
+
+
+def _limited(X: Tensor, norm: Tensor, gamma: float) -> Tensor:
+    """Return X with a norm at most gamma times the last one, which is updated; 0 stands for none yet."""
+    current = torch.linalg.matrix_norm(X, keepdim=True)
+    excess = torch.where(norm > 0, current / (gamma * norm), 1.0).clamp_min(1.0)
+    norm.copy_(current / excess)
+    return X / excess
