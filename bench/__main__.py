@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-<<<<<<< HEAD
 import torch
 from rich.console import Console
 
-from bench import check, compare, machine, ops, output, plots, readme, scaling, support_matrix
+from bench import check, compare, machine, ops, output, paper_table, plots, readme, scaling, support_matrix
 from bench.case import Case
 from bench.optim import bench_step
 from bench.run import Progress, run
@@ -26,14 +25,10 @@ WIDTH = 160
 """Columns of tables that go to a file."""
 
 NAMES = (*ops.NAMES, "step", "scaling")
-=======
-from bench import check, paper_table, support_matrix
->>>>>>> clean
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the job that the arguments name and return its exit status."""
-<<<<<<< HEAD
     options = _parser().parse_args(arguments)
     if unknown := set(options.ops) - set(NAMES):
         allowed = ", ".join(NAMES)
@@ -43,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         return support_matrix.main()
     if options.readme:
         return readme.main()
+    if options.paper_table:
+        return paper_table.main()
     torch.set_num_threads(options.threads or machine.cores())
     if options.check:
         return check.main(options.device)
@@ -113,25 +110,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     job.add_argument("--support-matrix", action="store_true", help="write the support matrix into README.md")
     job.add_argument("--readme", action="store_true", help="write the tables of speed into README.md")
+    job.add_argument(
+        "--paper-table", action="store_true", help="print the optimizer memory of Clean's Table 3"
+    )
     return parser
-=======
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    job = parser.add_mutually_exclusive_group(required=True)
-    job.add_argument(
-        "--check", action="store_true", help="check every operator on the accelerator that is present"
-    )
-    job.add_argument("--support-matrix", action="store_true", help="write the support matrix into README.md")
-    job.add_argument(
-        "--paper-table", action="store_true", help="print optimizer memory beside Table 3 of the Clean paper"
-    )
-    parser.add_argument("--device", choices=("cuda", "mps", "cpu"), help="device type to check")
-    options = parser.parse_args(arguments)
-    if options.check:
-        return check.main(options.device)
-    if options.paper_table:
-        return paper_table.main()
-    return support_matrix.main()
->>>>>>> clean
 
 
 if __name__ == "__main__":
