@@ -1,5 +1,6 @@
 """What is measured: a case is one problem, a variant is one way to compute it."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -127,9 +128,24 @@ def orthogonal(n: int, dtype: torch.dtype, generator: torch.Generator) -> Tensor
     return torch.linalg.qr(torch.randn((n, n), generator=generator)).Q.to(dtype)
 
 
-def spd(n: int, condition: float, generator: torch.Generator) -> Tensor:
-    """Return a random symmetric positive definite matrix in float64, eigenvalues log-spaced from 1 down."""
+SPECTRA = ("log", "spike", "two", "power")
+"""Eigenvalues spaced evenly on a log scale, one above all others, half of them 1 and half small, a power law."""
+
+
+def eigenvalues(n: int, condition: float, spectrum: str) -> Tensor:
+    """Return n eigenvalues from 1 down to 1/condition in float64, spread as one of `SPECTRA`."""
+    ranks = torch.arange(n, dtype=torch.float64)
+    if spectrum == "spike":
+        return torch.where(ranks == 0, 1.0, 1 / condition)
+    if spectrum == "two":
+        return torch.where(ranks < (n + 1) // 2, 1.0, 1 / condition)
+    if spectrum == "power":
+        return (1 + ranks) ** (-math.log(condition) / math.log(max(n, 2)))
+    return condition ** (-ranks / max(n - 1, 1))
+
+
+def spd(n: int, condition: float, generator: torch.Generator, spectrum: str = "log") -> Tensor:
+    """Return a random symmetric positive definite matrix in float64 with one of the `SPECTRA`."""
     Q = torch.linalg.qr(torch.randn((n, n), generator=generator, dtype=torch.float64)).Q
-    eigvals = torch.logspace(0, -torch.tensor(condition).log10().item(), n, dtype=torch.float64)
-    S = (Q * eigvals) @ Q.mT
+    S = (Q * eigenvalues(n, condition, spectrum)) @ Q.mT
     return (S + S.mT) / 2

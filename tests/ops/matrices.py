@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.case import SPECTRA as SPECTRA
+from bench.case import eigenvalues
 from kpop_kernels import backends, coefficients
 from kpop_kernels.backends.cpu import native
 from python_ref.inverse_root import inverse_root as true_inverse_root
@@ -19,8 +21,6 @@ BACKENDS = ("composite", "cpu-baseline", "cpu-avx2", "cpu-avx512")
 
 UNIT = 2.0**-24
 """Unit roundoff of float32."""
-
-SPECTRA = ("log", "spike", "two", "power")
 
 
 @contextmanager
@@ -51,14 +51,7 @@ def spd(n: int, kappa: float, spectrum: str = "log", batch: int = 2, seed: int =
     """Return float32 matrices with condition number kappa in random bases, (batch, n, n)."""
     generator = torch.Generator().manual_seed(seed)
     Q = torch.linalg.qr(torch.randn(batch, n, n, dtype=torch.float64, generator=generator)).Q
-    ranks = torch.arange(n, dtype=torch.float64)
-    eigvals = {
-        "log": kappa ** (-ranks / max(n - 1, 1)),
-        "spike": torch.where(ranks == 0, 1.0, 1 / kappa).double(),
-        "two": torch.where(ranks < (n + 1) // 2, 1.0, 1 / kappa).double(),
-        "power": (1 + ranks) ** (-math.log(kappa) / math.log(max(n, 2))),
-    }[spectrum]
-    A = (Q * eigvals) @ Q.mT
+    A = (Q * eigenvalues(n, kappa, spectrum)) @ Q.mT
     return ((A + A.mT) / 2).float()
 
 

@@ -3,6 +3,7 @@ import torch
 
 import kpop_kernels as kpop
 from kpop_kernels import backends, coefficients
+from kpop_kernels.backends.cpu.newton_schulz import HalfProducts, pays
 from python_ref import newton_schulz as reference
 from tests.ops.matrices import relative_error
 
@@ -21,19 +22,62 @@ def expected_map(X, name, steps=5):
     return reference.map_singular_values(X, coefficients.polar_schedule(name, steps))
 
 
+def polar_options(name="polar_express", **changed):
+    """Return the operator's arguments behind ``newton_schulz(X)``, some of them changed."""
+    steps = coefficients.polar_schedule(name, 5)
+    options = {"method": "auto", "restarts": [2], "normalize": True, "eps": 0.0}
+    return {"coefficients": [c for step in steps for c in step]} | options | changed
+
+
 @pytest.mark.parametrize(("m", "n"), SHAPES)
 @pytest.mark.parametrize("name", ["polar_express", "cans", "muon"])
 @pytest.mark.parametrize("method", ["standard", "gram"])
-def test_matches_reference(m, n, name, method):
+def test_matches_reference(backend, m, n, name, method):
     X = gaussian(2, m, n)
     with backends.trace() as served:
-        result = kpop.newton_schulz(X, coefficients=name, method=method)
-    assert served == {("newton_schulz", "composite"): 1}
+        result = backend.newton_schulz(X, **polar_options(name, method=method))
+    assert served == {("newton_schulz", backend.name): 1}
     # The map is steep for the small singular values of square matrices, and at 1 without a cushion.
     steep = 5e-3 if name == "cans" and min(m, n) == 1 else 5e-4 if m == n else 4e-5
     assert relative_error(result, expected_map(X, name)) <= steep
-    exact = kpop.newton_schulz(X.double(), coefficients=name, method=method)
-    assert relative_error(exact, expected_map(X, name)) <= 1e-9
+
+
+@pytest.mark.parametrize(("m", "n"), SHAPES)
+@pytest.mark.parametrize("name", ["polar_express", "cans", "muon"])
+@pytest.mark.parametrize("method", ["standard", "gram"])
+def test_float64_is_exact(m, n, name, method):
+    X = gaussian(2, m, n)
+    with backends.trace() as served:
+        result = kpop.newton_schulz(X.double(), coefficients=name, method=method)
+    assert served == {("newton_schulz", "composite"): 1}
+    assert relative_error(result, expected_map(X, name)) <= 1e-9
+
+
+def test_large_symmetric_products_are_halves_on_the_cpu():
+    """One triangle mirrored is symmetric bit for bit; what is too small to pay is BLAS's own product."""
+    products = HalfProducts()
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        large = gaussian(1, 130, 200)
+        R = products.gram(large)
+        assert pays(*large.shape) and torch.equal(R, R.mT)
+        T = products.commuting(R, R, C=R, alpha=0.5, beta=-2.0)
+        assert torch.equal(T, T.mT)
+        assert relative_error(T, 0.5 * R.double() @ R.double() - 2 * R.double()) <= 1e-6
+        small = gaussian(1, 100, 20)
+        assert not pays(*small.shape)
+        assert torch.equal(products.gram(small), torch.bmm(small, small.mT))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("shape", [(160, 640), (640, 160)])
+def test_halves_keep_low_rank_plus_noise(backend, shape):
+    """The products with a mirrored triangle must not undo what the restart is for."""
+    X = low_rank_plus_noise(*shape)
+    result = backend.newton_schulz(X, **polar_options(method="gram", restarts=[2, 4]))
+    assert relative_error(result, expected_map(X, "polar_express")) <= 5e-3
 
 
 def test_auto_takes_the_gram_form_for_long_matrices():
@@ -177,7 +221,7 @@ def test_foreach_equals_single_calls():
     X = [gaussian(*s) for s in ((4, 9), (2, 9, 4), (7, 7), (1, 1), (4, 9), (3, 0, 5))]
     with backends.trace() as served:
         results = kpop.newton_schulz_foreach(X)
-    assert served == {("newton_schulz_foreach", "composite"): 1}
+    assert served == {("newton_schulz_foreach", "cpu"): 1}
     for item, result in zip(X, results, strict=True):
         assert result.shape == item.shape
         torch.testing.assert_close(result, kpop.newton_schulz(item), rtol=1e-5, atol=1e-5)

@@ -1,0 +1,101 @@
+"""Newton–Schulz for polar factors in aten, open for faster products of symmetric results."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._schema import compute_dtype
+
+GRAM_ASPECT_RATIO = 2
+"""Long side over short side from which the Gram form needs fewer operations."""
+
+Steps = list[tuple[float, float, float]]
+
+
+class Products:
+    """The products of batches whose results are symmetric, here computed in full."""
+
+    def gram(self, X: Tensor) -> Tensor:
+        """Return X Xᵀ."""
+        return torch.bmm(X, X.mT)
+
+    def commuting(
+        self, A: Tensor, B: Tensor, *, C: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0
+    ) -> Tensor:
+        """Return alpha·A B + beta·C for symmetric matrices, of which A and B commute."""
+        return torch.bmm(A, B) if C is None else torch.baddbmm(C, A, B, beta=beta, alpha=alpha)
+
+
+def newton_schulz(
+    X: Tensor,
+    *,
+    coefficients: Sequence[float],
+    method: str,
+    restarts: Sequence[int],
+    normalize: bool,
+    eps: float,
+    out: Tensor,
+    products: Products,
+) -> None:
+    """Write the polar factor of X to out."""
+    if not X.numel():
+        return
+    m, n = X.shape[-2:]
+    wide = X.to(compute_dtype(X)).reshape(-1, m, n)
+    wide = wide.mT if m > n else wide
+    if normalize:
+        wide = _normalize(wide, eps)
+    steps = list(zip(coefficients[::3], coefficients[1::3], coefficients[2::3], strict=True))
+    gram = method == "gram" or (method == "auto" and max(m, n) >= GRAM_ASPECT_RATIO * min(m, n))
+    wide = _gram(wide, steps, restarts, products) if gram else _standard(wide, steps, products)
+    out.copy_((wide.mT if m > n else wide).reshape(X.shape))
+
+
+def newton_schulz_foreach(
+    X: Sequence[Tensor], out: Sequence[Tensor], *, products: Products, **options: Any
+) -> None:
+    """Write the polar factors of a list: tensors of one shape are computed as one batch."""
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for i, item in enumerate(X):
+        shapes.setdefault(tuple(item.shape[-2:]), []).append(i)
+    for shape, members in shapes.items():
+        counts = [X[i].shape[:-2].numel() for i in members]
+        batch = torch.cat([X[i].reshape(count, *shape) for i, count in zip(members, counts, strict=True)])
+        result = torch.empty_like(batch)
+        newton_schulz(batch, **options, out=result, products=products)
+        for i, factor in zip(members, result.split(counts), strict=True):
+            out[i].copy_(factor.reshape(out[i].shape))
+
+
+def _normalize(X: Tensor, eps: float) -> Tensor:
+    """Return X/(‖X‖_F + eps); a power of two takes out the size of the entries before they are squared."""
+    largest = X.abs().amax((-2, -1), keepdim=True)
+    unit = torch.exp2(largest.log2().floor().clamp(-120, 120))
+    X = X / unit
+    norm = torch.linalg.vector_norm(X, dim=(-2, -1), keepdim=True) + eps / unit
+    return X / torch.where(norm == 0, 1.0, norm)
+
+
+def _standard(X: Tensor, steps: Steps, products: Products) -> Tensor:
+    for a, b, c in steps:
+        A = products.gram(X)
+        B = products.commuting(A, A, C=A, alpha=c, beta=b)
+        X = torch.baddbmm(X, B, X, beta=a)
+    return X
+
+
+def _gram(X: Tensor, steps: Steps, restarts: Sequence[int], products: Products) -> Tensor:
+    """Iterate on R = XXᵀ and the polynomial Q of it; X itself is touched at restarts and at the end only."""
+    R, Q = products.gram(X), None
+    for step, (a, b, c) in enumerate(steps):
+        if step in restarts and Q is not None:
+            X = torch.bmm(Q, X)
+            R, Q = products.gram(X), None
+        T = products.commuting(R, R, C=R, alpha=c, beta=b)
+        T.diagonal(dim1=-2, dim2=-1).add_(a)
+        Q = T if Q is None else products.commuting(Q, T)
+        if step + 1 < len(steps) and step + 1 not in restarts:
+            R = products.commuting(products.commuting(T, R), T)
+    return X if Q is None else torch.bmm(Q, X)
