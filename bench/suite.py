@@ -162,31 +162,39 @@ def _stochastic_round_bf16(dtype: torch.dtype, generator: torch.Generator) -> Pr
     return Problem(tensors, RANDOM, ref.stochastic_round_bf16, zero_dim={"step": 7})
 
 
+POLAR_STEPS = coefficients.polar_schedule("polar_express", 5)
+POLAR: dict[str, Any] = {
+    "coefficients": [c for polynomial in POLAR_STEPS for c in polynomial],
+    "method": "standard",
+    "restarts": [],
+    "normalize": True,
+    "eps": 0.0,
+}
+ROOT: dict[str, Any] = {
+    "p": 2,
+    "damping": 0.0,
+    "relative_damping": 0.0,
+    "method": "newton_schulz",
+    "schedule": [c for cubic in coefficients.inverse_root_schedule("cushioned") for c in cubic],
+    "second_stage": [c for cubic in coefficients.second_stage() for c in cubic],
+    "precision": "fp32",
+}
+
+
 def _inverse_root(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     def oracle(A: Tensor, p: int, **scalars: Any) -> Any:
         return python_ref.inverse_root.inverse_root(A, p), python_ref.inverse_root.spectrum_bound(A)
 
-    options = {"damping": 0.0, "relative_damping": 0.0, "method": "newton_schulz", "precision": "fp32"}
-    schedules = {
-        "schedule": _flat(coefficients.inverse_root_schedule("cushioned")),
-        "second_stage": _flat(coefficients.second_stage()),
-    }
     root = _normal((M, 4 * M), torch.float64, generator)
     A = (root @ root.mT / (4 * M)).to(dtype)
-    return Problem({"A": A}, {"p": 2} | options | schedules, oracle, bound=_epsilons(2e-4, dtype))
+    return Problem({"A": A}, ROOT, oracle, bound=_epsilons(2e-4, dtype))
 
 
 def _newton_schulz(dtype: torch.dtype, generator: torch.Generator) -> Problem:
-    polynomials: Any = coefficients.polar_schedule("polar_express", 5)
-
     def oracle(X: Tensor, **scalars: Any) -> Tensor:
-        return python_ref.newton_schulz.map_singular_values(X, polynomials)
+        return python_ref.newton_schulz.map_singular_values(X, POLAR_STEPS)
 
-    options = {"method": "standard", "restarts": [], "normalize": True, "eps": 0.0}
-    X = _normal((M, N), dtype, generator)
-    return Problem(
-        {"X": X}, {"coefficients": _flat(polynomials)} | options, oracle, bound=_epsilons(2e-5, dtype)
-    )
+    return Problem({"X": _normal((M, N), dtype, generator)}, POLAR, oracle, bound=_epsilons(2e-5, dtype))
 
 
 def _on_lists(
@@ -231,10 +239,6 @@ def _syrk(dtype: torch.dtype, generator: torch.Generator) -> Problem:
 def _epsilons(error: float, dtype: torch.dtype) -> float:
     """Return the bound of an iteration that ends within an error, however exact its arithmetic."""
     return max(16.0, error / torch.finfo(dtype).eps)
-
-
-def _flat(polynomials: Any) -> list[float]:
-    return [float(c) for polynomial in polynomials for c in polynomial]
 
 
 def _foreach(op: str, single: Callable[[torch.dtype, torch.Generator], Problem]) -> Callable[..., Problem]:
