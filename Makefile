@@ -21,7 +21,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 PEERS := .venv-peers
 SOURCES := setup.py pyproject.toml constraints.txt $(shell find csrc -type f)
 
-.PHONY: demo test bench bench-peers lint wheel clean
+.PHONY: demo test bench bench-peers paper-table lint wheel clean
 
 demo: $(VENV)/.demo
 	$(RUN) examples/train_lm.py
@@ -44,6 +44,9 @@ $(PEERS)/.peers: bench/peers.txt
 	$(MAKE) VENV=$(PEERS) $(PEERS)/.bench
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r bench/peers.txt
 	touch $@
+
+paper-table: $(VENV)/.bench
+	$(RUN) -m bench --paper-table
 
 lint: $(VENV)/.test
 	$(RUN) -m ruff check .
