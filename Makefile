@@ -17,6 +17,11 @@ BENCH_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+ifeq ($(TORCH),torch)
+PINS := grep -v '^torch=\|^triton=' constraints.txt
+else
+PINS := cat constraints.txt
+endif
 PIP := $(RUN) -m pip --disable-pip-version-check
 PEERS := .venv-peers
 SOURCES := setup.py pyproject.toml constraints.txt $(shell find csrc -type f)
@@ -63,8 +68,7 @@ clean:
 $(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade pip
-	grep -v '^torch\b\|^triton\b' constraints.txt > $(VENV)/constraints.txt
-	echo '$(TORCH)' | grep -v '^torch$$' >> $(VENV)/constraints.txt || true
+	$(PINS) > $(VENV)/constraints.txt
 	$(PIP) install --quiet -c $(VENV)/constraints.txt numpy '$(TORCH)'
 	touch $@
 
