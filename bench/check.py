@@ -1,70 +1,19 @@
 """Runs every operator of every backend on a device and compares it with the oracle."""
 
-import json
-import platform
-import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor
+from rich.console import Console
 
-from bench.suite import flat, problem
+from bench import device_checks, machine, ops, output, peers, timing
+from bench import run as speed
+from bench.suite import problem
+from bench.verdict import Result, judge, prepare
 from kpop_kernels import backends
-from kpop_kernels._schema import OPERATORS
-
-RESULTS = Path(__file__).parent / "results"
-ERROR_BOUND = 16.0
-"""Largest relative Frobenius error, in units of the result's machine epsilon."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """What the suite runs on.
-
-    Attributes:
-        type: torch's name for the kind of device.
-        name: What it says it is.
-        target: The architecture that kernels are compiled for, as the support matrix names it.
-    """
-
-    type: str
-    name: str
-    target: str
-
-
-@dataclass(frozen=True)
-class Result:
-    """How one operator of one backend did in one dtype."""
-
-    op: str
-    backend: str
-    dtype: str
-    error: float
-    passed: bool
-
-
-def accelerator() -> str | None:
-    """Return the type of the accelerator that is present."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else None
-
-
-def describe(device_type: str) -> Device:
-    """Return the first device of a type."""
-    if device_type == "cpu":
-        return Device("cpu", f"{platform.machine()} CPU", platform.machine())
-    if device_type == "mps":
-        return Device("mps", f"Apple {platform.machine()}", "Apple")
-    properties = torch.cuda.get_device_properties(0)
-    if torch.version.hip:
-        return Device("cuda", properties.name, properties.gcnArchName.split(":")[0])
-    return Device("cuda", properties.name, f"sm_{properties.major}{properties.minor}")
 
 
 def run(device_type: str) -> Iterator[Result]:
@@ -81,65 +30,43 @@ def run(device_type: str) -> Iterator[Result]:
 def check(op: str, backend: str, dtype: torch.dtype, device_type: str) -> Result:
     """Compare one operator of one backend with the oracle."""
     given = problem(op, dtype)
-    tensors = {name: _copied(tensor, device_type) for name, tensor in given.tensors.items()}
-    zero_dim = {name: torch.tensor(value, dtype=torch.float32) for name, value in given.zero_dim.items()}
-    with backends.trace() as served:
-        returned = getattr(backends.get(backend), op)(*tensors.values(), **given.scalars, **zero_dim)
-    assert served == {(op, backend): 1}, f"{op}: {served} ran in place of {backend}"
-    written = [tensors[name] for name in OPERATORS[op].written if name in tensors]
-    results = flat([written if returned is None else [returned, written]])
-    error = max(map(_error, results, given.expected()))
-    return Result(op, backend, str(dtype).removeprefix("torch."), error, error <= ERROR_BOUND)
+    results = prepare(op, backend, given, device_type).launch()
+    return judge(op, backend, "values", results, given.expected(), dtype, given.bound)
 
 
 def main(device_type: str | None = None) -> int:
-    """Check a device, the accelerator unless one is named; write its results and return 0 if all passed."""
-    device_type = device_type or accelerator()
+    """Check a device, the accelerator unless one is named; write its results and return 0 if all passed.
+
+    An accelerator's speed is measured too, so that its file is complete.
+    """
+    device_type = device_type or machine.accelerator()
     if device_type is None:
         print("There is no accelerator here, so nothing was checked; --device cpu checks the processor.")
         return 0
-    device = describe(device_type)
-    results = list(run(device_type))
-    for result in results:
-        verdict = "ok" if result.passed else f"FAILED, the bound is {ERROR_BOUND:g}"
-        print(f"{result.op:18}{result.backend:12}{result.dtype:10}{result.error:8.2f} eps  {verdict}")
-    file = RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', device.name.lower())}.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(_report(device, results), indent=1) + "\n")
+    device = machine.describe(device_type)
+    results = []
+    for result in chain(run(device_type), device_checks.run() if device_type == "cuda" else ()):
+        verdict = "ok" if result.passed else "FAILED"
+        what = f"{result.op:32}{result.backend:12}{result.dtype:10}{result.check:14}"
+        print(f"{what}{result.error:8.2f} eps  {verdict}")
+        results.append(result)
+    file = machine.results_file(device_type)
+    output.write(_report(device, results), file)
     print(f"{device.name}: {sum(r.passed for r in results)} of {len(results)} passed, written to {file.name}")
+    if device_type != "cpu":
+        cases = list(ops.cases(ops.NAMES, device_type, quick=True))
+        report = speed.run(cases, device_type, timing.QUICK, print)
+        output.show(report, Console())
+        output.write(report, file)
     return 0 if all(result.passed for result in results) else 1
 
 
-def _copied(value: Tensor | list[Tensor], device_type: str) -> Any:
-    return (
-        value.to(device_type, copy=True)
-        if isinstance(value, Tensor)
-        else [_copied(item, device_type) for item in value]
-    )
-
-
-def _error(result: Tensor, expected: Tensor) -> float:
-    """Return the relative error in epsilons; integers are right or wrong."""
-    if not result.dtype.is_floating_point:
-        return 0.0 if torch.equal(result.cpu(), expected) else float("inf")
-    expected = expected.to(torch.float64)
-    difference = torch.linalg.norm(result.cpu().to(torch.float64) - expected)
-    return float(difference / torch.linalg.norm(expected) / torch.finfo(result.dtype).eps)
-
-
-def _report(device: Device, results: list[Result]) -> dict[str, object]:
+def _report(device: machine.Device, results: list[Result]) -> dict[str, Any]:
     return {
         "device": device.name,
         "target": device.target,
         "date": date.today().isoformat(),
         "torch": torch.__version__,
-        "triton": _version("triton"),
+        "triton": peers.installed_version("triton"),
         "results": [asdict(result) for result in results],
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 import python_ref.gram
+import python_ref.inverse_root
 import python_ref.kron
+import python_ref.newton_schulz
 import python_ref.quantize as ref
+from kpop_kernels import coefficients
 from kpop_kernels._schema import OPERATORS
 
 M, N = 96, 65
@@ -26,12 +29,14 @@ class Problem:
         oracle: Returns the operator's results and then the arguments it writes, in the operator's order:
             in float64, or in the operator's own dtypes where bits are promised.
         zero_dim: Keyword arguments that the operator takes as 0-d tensors and the oracle as numbers.
+        bound: Largest relative Frobenius error, in units of the result's machine epsilon.
     """
 
     tensors: Mapping[str, Tensor | list[Tensor]]
     scalars: Mapping[str, Any]
     oracle: Callable[..., Any]
     zero_dim: Mapping[str, float] = field(default_factory=dict)
+    bound: float = 16.0
 
     def expected(self) -> tuple[Tensor, ...]:
         """Return the oracle's answer."""
@@ -157,6 +162,81 @@ def _stochastic_round_bf16(dtype: torch.dtype, generator: torch.Generator) -> Pr
     return Problem(tensors, RANDOM, ref.stochastic_round_bf16, zero_dim={"step": 7})
 
 
+def _inverse_root(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    def oracle(A: Tensor, p: int, **scalars: Any) -> Any:
+        return python_ref.inverse_root.inverse_root(A, p), python_ref.inverse_root.spectrum_bound(A)
+
+    options = {"damping": 0.0, "relative_damping": 0.0, "method": "newton_schulz", "precision": "fp32"}
+    schedules = {
+        "schedule": _flat(coefficients.inverse_root_schedule("cushioned")),
+        "second_stage": _flat(coefficients.second_stage()),
+    }
+    root = _normal((M, 4 * M), torch.float64, generator)
+    A = (root @ root.mT / (4 * M)).to(dtype)
+    return Problem({"A": A}, {"p": 2} | options | schedules, oracle, bound=_epsilons(2e-4, dtype))
+
+
+def _newton_schulz(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    polynomials: Any = coefficients.polar_schedule("polar_express", 5)
+
+    def oracle(X: Tensor, **scalars: Any) -> Tensor:
+        return python_ref.newton_schulz.map_singular_values(X, polynomials)
+
+    options = {"method": "standard", "restarts": [], "normalize": True, "eps": 0.0}
+    X = _normal((M, N), dtype, generator)
+    return Problem(
+        {"X": X}, {"coefficients": _flat(polynomials)} | options, oracle, bound=_epsilons(2e-5, dtype)
+    )
+
+
+def _on_lists(
+    single: Callable[[torch.dtype, torch.Generator], Problem], outputs: tuple[str, ...]
+) -> Callable[..., Problem]:
+    """Return the problem of an operator that writes lists given to it: two items of the operator on one."""
+
+    def build(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+        items = [single(dtype, generator) for _ in range(2)]
+        answers = [item.expected() for item in items]
+        (name,) = items[0].tensors
+        tensors = {name: flat([item.tensors[name] for item in items])}
+        for index, name in enumerate(outputs):
+            of_dtype = dtype if name == "out" else torch.float32
+            tensors[name] = [torch.zeros_like(answer[index], dtype=of_dtype) for answer in answers]
+
+        def oracle(*lists: list[Tensor], **scalars: Any) -> Any:
+            return list(zip(*answers, strict=True))
+
+        return Problem(tensors, items[0].scalars, oracle, bound=items[0].bound)
+
+    return build
+
+
+def _symm_mm(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    def oracle(A: Tensor, B: Tensor, *, C: Tensor | None, alpha: float, beta: float) -> Tensor:
+        return alpha * A.to(torch.float64) @ B.to(torch.float64)
+
+    root = _normal((M, N), torch.float64, generator)
+    A = (root @ root.mT / N).to(dtype)
+    return Problem({"A": A, "B": A.clone()}, {"C": None, "alpha": 0.5, "beta": 0.0}, oracle)
+
+
+def _syrk(dtype: torch.dtype, generator: torch.Generator) -> Problem:
+    def oracle(X: Tensor, *, C: Tensor | None, alpha: float, beta: float, side: str) -> Tensor:
+        return alpha * X.to(torch.float64) @ X.to(torch.float64).mT
+
+    options = {"C": None, "alpha": 0.5, "beta": 0.0, "side": "left"}
+    return Problem({"X": _normal((M, N), dtype, generator)}, options, oracle)
+
+
+def _epsilons(error: float, dtype: torch.dtype) -> float:
+    """Return the bound of an iteration that ends within an error, however exact its arithmetic."""
+    return max(16.0, error / torch.finfo(dtype).eps)
+
+
+def _flat(polynomials: Any) -> list[float]:
+    return [float(c) for polynomial in polynomials for c in polynomial]
+
+
 def _foreach(op: str, single: Callable[[torch.dtype, torch.Generator], Problem]) -> Callable[..., Problem]:
     """Return the problem of an operator on lists: two items of the operator on one."""
 
@@ -194,5 +274,11 @@ PROBLEMS: dict[str, Callable[[torch.dtype, torch.Generator], Problem]] = {
     "ema_sq_dynamic8_": _ema_sq_dynamic8,
     "adam8_": _adam8,
     "stochastic_round_bf16": _stochastic_round_bf16,
+    "inverse_root": _inverse_root,
+    "inverse_root_foreach": _on_lists(_inverse_root, ("out", "bounds")),
+    "newton_schulz": _newton_schulz,
+    "newton_schulz_foreach": _on_lists(_newton_schulz, ("out",)),
+    "symm_mm": _symm_mm,
+    "syrk": _syrk,
 }
 PROBLEMS |= {op.name: _foreach(op.name, PROBLEMS[op.single.name]) for op in OPERATORS.values() if op.single}

@@ -6,11 +6,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.check import RESULTS
+from bench import machine, markdown
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
 
-README = Path(__file__).parents[1] / "README.md"
 BEGIN = "<!-- support matrix: python -m bench --support-matrix -->"
 END = "<!-- end of the support matrix -->"
 
@@ -29,30 +28,23 @@ NOT_THERE = "not there"
 
 def matrix() -> str:
     """Return the matrix as a Markdown table, one row for each operator of each backend."""
-    ran = _hardware_runs()
+    ran = _hardware_runs(machine.RESULTS)
     header = ("operator", "backend", *TARGETS)
-    lines = [header, ("---",) * len(header)]
+    lines: list[tuple[str, ...]] = [header]
     for backend, op in _registered():
         cells = (ran.get((op, backend, t)) or EVIDENCE[backend].get(t, NOT_THERE) for t in TARGETS)
         lines.append((f"`{op}`", backend, *cells))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown.table(lines)
 
 
 def updated(readme: str) -> str:
-    """Return the text of a README with a current matrix between its markers.
-
-    Raises:
-        ValueError: The markers are not there.
-    """
-    begin, end = readme.find(BEGIN), readme.find(END)
-    if not 0 <= begin < end:
-        raise ValueError(f"README.md has no lines {BEGIN!r} and {END!r}, the matrix goes between them")
-    return f"{readme[: begin + len(BEGIN)]}\n{matrix()}\n{readme[end:]}"
+    """Return the text of a README with a current matrix between its markers."""
+    return markdown.between(readme, BEGIN, END, matrix())
 
 
 def main() -> int:
     """Write the matrix into README.md."""
-    README.write_text(updated(README.read_text()))
+    markdown.README.write_text(updated(markdown.README.read_text()))
     return 0
 
 
@@ -64,11 +56,12 @@ def _registered() -> Iterator[tuple[str, str]]:
                 yield backend, op
 
 
-def _hardware_runs(folder: Path = RESULTS) -> dict[tuple[str, str, str], str]:
+def _hardware_runs(folder: Path) -> dict[tuple[str, str, str], str]:
     """Return what ran where: only operators that passed in every dtype count."""
     reports: list[dict[str, Any]] = [json.loads(file.read_text()) for file in folder.glob("*.json")]
+    checked = [report for report in reports if "results" in report]
     ran = {}
-    for report in sorted(reports, key=lambda report: report["date"]):
+    for report in sorted(checked, key=lambda report: report["date"]):
         failed = {(r["op"], r["backend"]) for r in report["results"] if not r["passed"]}
         for result in report["results"]:
             key = (result["op"], result["backend"])

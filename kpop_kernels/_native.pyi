@@ -1,5 +1,6 @@
 """The compiled kernels: pointers, sizes, strides and thread counts are integers."""
 
+from collections.abc import Sequence
 from enum import Enum
 
 CUDA_COMPILED: bool
@@ -10,6 +11,9 @@ class Float(Enum):
     float32 = ...
     bfloat16 = ...
     float16 = ...
+
+def dynamic_map_bytes(is_signed: bool) -> bytes:
+    """Return the tables of the dynamic map as the kernels read them."""
 
 class RandomStream:
     """Names the random numbers of a tensor."""
@@ -56,19 +60,6 @@ class Cpu:
         correction2: float,
         eps: float,
         sign: float,
-        threads: int,
-    ) -> None: ...
-    def symmetric_ema(
-        self,
-        S: int,
-        batch_stride: int,
-        row_stride: int,
-        P: int,
-        batch: int,
-        n: int,
-        *,
-        beta: float,
-        alpha: float,
         threads: int,
     ) -> None: ...
     def quantize_int8(
@@ -178,4 +169,153 @@ class Cpu:
         *,
         random: RandomStream,
         threads: int,
+    ) -> None: ...
+    def symmetric_product(
+        self,
+        A: int,
+        A_depth_major: bool,
+        B: int,
+        B_depth_major: bool,
+        C: int,
+        out: int,
+        *,
+        batch: int,
+        n: int,
+        k: int,
+        alpha: float,
+        beta: float,
+        threads: int,
+    ) -> None: ...
+    def inverse_root(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        p: int,
+        *,
+        schedule: Sequence[float],
+        second_stage: Sequence[float],
+        damping: float,
+        relative_damping: float,
+        threads: int,
+    ) -> None: ...
+
+class Cuda:
+    """The CUDA kernels on one stream of the current device, where the package was compiled with nvcc.
+
+    A ``step``, ``device_lr`` or ``found_inf`` of 0 is absent; else it is the address of an int64, a float64 or
+    a float32 in device memory. ``map`` is the address of a copy of `dynamic_map_bytes` there.
+    """
+
+    def __init__(self, stream: int) -> None: ...
+    def quantize_int8(
+        self,
+        x: int,
+        type: Float,
+        count: int,
+        codes: int,
+        scales: int,
+        zero_points: int,
+        *,
+        block_size: int,
+        stochastic: bool,
+        paper: bool,
+        random: RandomStream,
+        step: int,
+    ) -> None: ...
+    def dequantize_int8(
+        self,
+        codes: int,
+        scales: int,
+        zero_points: int,
+        count: int,
+        out: int,
+        type: Float,
+        *,
+        block_size: int,
+    ) -> None: ...
+    def quantize_dynamic8(
+        self,
+        x: int,
+        type: Float,
+        count: int,
+        codes: int,
+        absmax: int,
+        *,
+        block_size: int,
+        is_signed: bool,
+        map: int,
+    ) -> None: ...
+    def dequantize_dynamic8(
+        self,
+        codes: int,
+        absmax: int,
+        count: int,
+        out: int,
+        type: Float,
+        *,
+        block_size: int,
+        map: int,
+    ) -> None: ...
+    def ema_int8(
+        self,
+        codes: int,
+        scales: int,
+        zero_points: int,
+        x: int,
+        type: Float,
+        count: int,
+        out: int,
+        *,
+        block_size: int,
+        beta: float,
+        random: RandomStream,
+        step: int,
+    ) -> None: ...
+    def ema_sq_dynamic8(
+        self,
+        codes: int,
+        absmax: int,
+        x: int,
+        type: Float,
+        count: int,
+        out: int,
+        *,
+        block_size: int,
+        beta: float,
+        map: int,
+    ) -> None: ...
+    def adam8(
+        self,
+        param: int,
+        param_type: Float,
+        grad: int,
+        grad_type: Float,
+        count: int,
+        exp_avg_codes: int,
+        exp_avg_scales: int,
+        exp_avg_zero_points: int,
+        exp_avg_sq_codes: int,
+        exp_avg_sq_absmax: int,
+        *,
+        block_size: int,
+        lr: float,
+        device_lr: int,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        limit: float,
+        maximize: bool,
+        found_inf: int,
+        random: RandomStream,
+        step: int,
+        map: int,
+    ) -> None: ...
+    def stochastic_round(
+        self,
+        x: int,
+        count: int,
+        out: int,
+        *,
+        random: RandomStream,
+        step: int,
     ) -> None: ...

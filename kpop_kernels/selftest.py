@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import backends
+from . import backends, coefficients
 from ._schema import OPERATORS, Operator
 from .backends.metal import canary
 
@@ -29,6 +29,25 @@ _MIDDLE = torch.tensor([127], dtype=torch.uint8)
 _ENDS = torch.tensor([0, 255], dtype=torch.uint8)
 _NOTHING = (torch.zeros(2, dtype=torch.uint8), torch.zeros(1), torch.zeros(1, dtype=torch.uint8))
 _RANDOM = {"seed": 1, "step": 1, "stream": 1}
+_PRODUCT = {"C": None, "alpha": 1.0, "beta": 0.0}
+_DIAGONAL = torch.tensor([[4.0, 0.0], [0.0, 1.0]])
+_DIAGONAL_ROOT = torch.tensor([[0.5, 0.0], [0.0, 1.0]])
+_ROOT = {
+    "p": 2,
+    "damping": 0.0,
+    "relative_damping": 0.0,
+    "method": "newton_schulz",
+    "schedule": [c for cubic in coefficients.inverse_root_schedule("cushioned") for c in cubic],
+    "second_stage": [c for cubic in coefficients.second_stage() for c in cubic],
+    "precision": "fp32",
+}
+_POLAR = {
+    "coefficients": [c for quintic in coefficients.polar_schedule("polar_express", 8) for c in quintic],
+    "method": "standard",
+    "restarts": [],
+    "normalize": True,
+    "eps": 0.0,
+}
 
 
 Argument = Tensor | list[Tensor] | None
@@ -105,6 +124,18 @@ _SINGLE_CASES = (
         {**_FIRST_STEP, "lr": torch.tensor(0.1), "beta1": 0.9, "beta2": 0.999, "eps": 1e-8},
         tolerance=1e-6,
     ),
+    Case("symm_mm", (_X, 2 * _X.T), (torch.tensor([[10.0, 4.0], [4.0, 4.0]]),), _PRODUCT),
+    Case("syrk", (_X,), (torch.tensor([[5.0, 2.0], [2.0, 2.0]]),), {**_PRODUCT, "side": "left"}),
+    Case("inverse_root", (_DIAGONAL,), (_DIAGONAL_ROOT,), _ROOT, tolerance=2e-4),
+    Case(
+        "inverse_root_foreach",
+        ([_DIAGONAL], [_ZEROS], [torch.zeros(())]),
+        (_DIAGONAL_ROOT,),
+        _ROOT,
+        tolerance=2e-4,
+    ),
+    Case("newton_schulz", (_DIAGONAL,), (torch.eye(2),), _POLAR, tolerance=2e-2),
+    Case("newton_schulz_foreach", ([_DIAGONAL], [_ZEROS]), (torch.eye(2),), _POLAR, tolerance=2e-2),
     Case(
         "rebase_moments_",
         (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 4.0], [9.0, 16.0]]), _TURN, None),

@@ -25,10 +25,25 @@ class Cpu {
   const cpu::Kernels* kernels_;
 };
 
+// The CUDA kernels on one stream of the current device.
+class Cuda {
+ public:
+  explicit Cuda(uintptr_t stream) : stream_(pointer<void>(stream)) {}
+  void* stream() const { return stream_; }
+
+ private:
+  void* stream_;
+};
+
 using CpuClass = pybind11::class_<Cpu>;
+using CudaClass = pybind11::class_<Cuda>;
 using Unlocked = pybind11::call_guard<pybind11::gil_scoped_release>;
 
 void bind_kron(CpuClass& cpu);
 void bind_quantize(pybind11::module_& module, CpuClass& cpu);
+void bind_roots(CpuClass& cpu);
+
+// Defined where there is nvcc.
+void bind_cuda_quantize(CudaClass& cuda);
 
 }  // namespace kpop::bindings

@@ -22,6 +22,8 @@ PYBIND11_MODULE(_native, module) {
   using namespace kpop::bindings;
 #ifdef KPOP_WITH_CUDA
   module.attr("CUDA_COMPILED") = true;
+  CudaClass cuda(module, "Cuda", pybind11::module_local());
+  cuda.def(pybind11::init<uintptr_t>(), pybind11::arg("stream"));
 #else
   module.attr("CUDA_COMPILED") = false;
 #endif
@@ -30,4 +32,8 @@ PYBIND11_MODULE(_native, module) {
   cpu.def_property_readonly("isa", &Cpu::isa);
   bind_kron(cpu);
   bind_quantize(module, cpu);
+  bind_roots(cpu);
+#ifdef KPOP_WITH_CUDA
+  bind_cuda_quantize(cuda);
+#endif
 }

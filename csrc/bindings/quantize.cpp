@@ -1,15 +1,8 @@
 #include "bindings.h"
+#include "common/codebook.h"
 
 namespace kpop::bindings {
 namespace {
-
-using cpu::AffineCodes;
-using cpu::Blocks;
-using cpu::DynamicCodes;
-using cpu::Float;
-using cpu::MutableValues;
-using cpu::RandomStream;
-using cpu::Values;
 
 AffineCodes affine(uintptr_t codes, uintptr_t scales, uintptr_t zero_points) {
   return {pointer<uint8_t>(codes), pointer<float>(scales), pointer<uint8_t>(zero_points)};
@@ -74,6 +67,11 @@ cpu::Adam8Step adam8_step(float beta1, float one_minus_beta1, float beta2, float
   return {{beta1, one_minus_beta1, beta2, one_minus_beta2, correction1, correction2, eps, sign}, lr, decay, limit};
 }
 
+// The tables of the map as they lie in memory, for a copy on a device.
+pybind11::bytes dynamic_map_bytes(bool is_signed) {
+  return {reinterpret_cast<const char*>(&dynamic_map(is_signed)), sizeof(DynamicMap)};
+}
+
 void bind_types(pybind11::module_& module) {
   using pybind11::arg;
   const pybind11::kw_only named;
@@ -96,6 +94,7 @@ void bind_quantize(pybind11::module_& module, CpuClass& cpu) {
   using pybind11::arg;
   const pybind11::kw_only named;
   bind_types(module);
+  module.def("dynamic_map_bytes", &dynamic_map_bytes, arg("is_signed"));
   cpu.def("quantize_int8", &quantize_int8, arg("x"), arg("type"), arg("count"), arg("codes"), arg("scales"),
           arg("zero_points"), named, arg("block_size"), arg("stochastic"), arg("paper"), arg("random"),
           arg("threads"), Unlocked());

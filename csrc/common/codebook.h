@@ -7,6 +7,10 @@ namespace kpop {
 constexpr int DYNAMIC_DECADES = 7;
 constexpr int DYNAMIC_LARGEST_NEGATIVE = 127;  // magnitudes of the signed map below 0; above it there is 1 too
 
+// The reciprocal of an absmax from here on is subnormal: such blocks are multiplied by DYNAMIC_PRESCALE first.
+constexpr float DYNAMIC_PRESCALE_FROM = 0x1p126f;
+constexpr float DYNAMIC_PRESCALE = 0x1p-8f;
+
 // Values up to 1 whose float32 bits agree but for the last 16 form a bucket; none has more than one midpoint.
 // Everything below DYNAMIC_SMALLEST lies below the first midpoint and shares a bucket.
 constexpr float DYNAMIC_SMALLEST = 0x1p-24f;
@@ -46,11 +50,11 @@ KPOP_HOST_DEVICE int dynamic_index(const uint32_t* buckets, float magnitude, boo
 }
 
 // The code of y = x / absmax. A tie goes to the lower code, for negative y that of the larger magnitude.
-KPOP_HOST_DEVICE uint8_t dynamic_code(const DynamicMap& map, float y) {
-  if (map.zero_code == 0) return static_cast<uint8_t>(y > 0.0f ? dynamic_index(map.buckets, y, false) : 0);
-  if (y >= 0.0f) return static_cast<uint8_t>(map.zero_code + dynamic_index(map.buckets, y, false));
-  const int index = dynamic_index(map.buckets, -y, true);
-  return static_cast<uint8_t>(index < DYNAMIC_LARGEST_NEGATIVE ? map.zero_code - index : 0);
+KPOP_HOST_DEVICE uint8_t dynamic_code(const uint32_t* buckets, int zero_code, float y) {
+  if (zero_code == 0) return static_cast<uint8_t>(y > 0.0f ? dynamic_index(buckets, y, false) : 0);
+  if (y >= 0.0f) return static_cast<uint8_t>(zero_code + dynamic_index(buckets, y, false));
+  const int index = dynamic_index(buckets, -y, true);
+  return static_cast<uint8_t>(index < DYNAMIC_LARGEST_NEGATIVE ? zero_code - index : 0);
 }
 
 // The maps are built on first use.

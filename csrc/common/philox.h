@@ -17,18 +17,30 @@ struct Philox4 {
   uint32_t word[4];
 };
 
-KPOP_HOST_DEVICE Philox4 philox4(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key) {
-  uint32_t k0 = static_cast<uint32_t>(key);
-  uint32_t k1 = static_cast<uint32_t>(key >> 32);
+// The key of each round, which does not change from call to call.
+struct PhiloxKeys {
+  uint32_t k0[PHILOX_ROUNDS], k1[PHILOX_ROUNDS];
+};
+
+KPOP_HOST_DEVICE PhiloxKeys philox_keys(uint64_t key) {
+  PhiloxKeys keys = {};
+  keys.k0[0] = static_cast<uint32_t>(key);
+  keys.k1[0] = static_cast<uint32_t>(key >> 32);
+  for (int round = 1; round < PHILOX_ROUNDS; ++round) {
+    keys.k0[round] = keys.k0[round - 1] + PHILOX_WEYL_0;
+    keys.k1[round] = keys.k1[round - 1] + PHILOX_WEYL_1;
+  }
+  return keys;
+}
+
+KPOP_HOST_DEVICE Philox4 philox4(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, const PhiloxKeys& keys) {
   for (int round = 0; round < PHILOX_ROUNDS; ++round) {
     const uint64_t p0 = uint64_t{PHILOX_MULTIPLIER_0} * c0;
     const uint64_t p1 = uint64_t{PHILOX_MULTIPLIER_1} * c2;
-    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ keys.k0[round];
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ keys.k1[round];
     c1 = static_cast<uint32_t>(p1);
     c3 = static_cast<uint32_t>(p0);
-    k0 += PHILOX_WEYL_0;
-    k1 += PHILOX_WEYL_1;
   }
   return {{c0, c1, c2, c3}};
 }

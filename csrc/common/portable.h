@@ -36,4 +36,15 @@ KPOP_HOST_DEVICE float flush_subnormal(float value) {
   return (bits_of(value) & MAGNITUDE_BITS) < SMALLEST_NORMAL_BITS ? 0.0f : value;
 }
 
+// One rounding each. The host compiler is told not to contract products and sums, a device compiler decides by itself.
+#ifdef __CUDA_ARCH__
+KPOP_HOST_DEVICE float rounded_sum(float a, float b) { return __fadd_rn(a, b); }
+KPOP_HOST_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+KPOP_HOST_DEVICE float rounded_quotient(float a, float b) { return __fdiv_rn(a, b); }
+#else
+KPOP_HOST_DEVICE float rounded_sum(float a, float b) { return a + b; }
+KPOP_HOST_DEVICE float rounded_product(float a, float b) { return a * b; }
+KPOP_HOST_DEVICE float rounded_quotient(float a, float b) { return a / b; }
+#endif
+
 }  // namespace kpop

@@ -23,12 +23,12 @@ struct AffineGrid {
 
 // The grid of values between lo <= 0 and hi >= 0, which are not subnormal; NaN and Inf poison it.
 KPOP_HOST_DEVICE AffineGrid affine_grid(float lo, float hi, AffineRule rule) {
-  const float scale = (hi - lo) / rule.steps;
+  const float scale = rounded_quotient(rounded_sum(hi, -lo), rule.steps);
   if (!(bits_of(scale) < INFINITY_BITS)) return {float_of(NAN_BITS), 0.0f, 0};
   if (scale < SMALLEST_NORMAL) return {0.0f, 0.0f, 0};
-  const float inverse = 1.0f / scale;
-  const float ratio = flush_subnormal(-lo * inverse);
-  const float zero_point = rule.nearest_zero_point ? floorf(ratio + 0.5f) : ceilf(ratio);
+  const float inverse = rounded_quotient(1.0f, scale);
+  const float ratio = flush_subnormal(rounded_product(-lo, inverse));
+  const float zero_point = rule.nearest_zero_point ? floorf(rounded_sum(ratio, 0.5f)) : ceilf(ratio);
   return {scale, inverse, static_cast<int>(zero_point < 255.0f ? zero_point : 255.0f)};
 }
 

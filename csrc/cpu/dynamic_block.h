@@ -6,8 +6,6 @@
 namespace kpop::cpu::KPOP_ISA {
 namespace {
 
-// The reciprocal of an absmax from here on is subnormal.
-constexpr float INVERSE_SUBNORMAL_FROM = 0x1p126f;
 // A subnormal value divided by an absmax from here on is below the first midpoint, like 0.
 constexpr float SUBNORMALS_COUNT_BELOW = 0x1p-103f;
 // The product of a value of the map and an absmax from here on is 0 or normal.
@@ -28,7 +26,7 @@ inline void restore_scalar(const DynamicMap& map, const uint8_t* codes, int64_t 
 }
 
 inline void encode_scalar(const DynamicMap& map, const float* x, int64_t n, float inverse, uint8_t* codes) {
-  for (int64_t i = 0; i < n; ++i) codes[i] = dynamic_code(map, x[i] * inverse);
+  for (int64_t i = 0; i < n; ++i) codes[i] = dynamic_code(map.buckets, map.zero_code, x[i] * inverse);
 }
 
 }  // namespace
@@ -65,7 +63,7 @@ inline void quantize_dynamic(const DynamicMap& map, const float* x, int64_t n, D
     memset(codes, map.zero_code, static_cast<size_t>(n));
     return;
   }
-  const float prescale = absmax >= INVERSE_SUBNORMAL_FROM ? 0x1p-8f : 1.0f;
+  const float prescale = absmax >= DYNAMIC_PRESCALE_FROM ? DYNAMIC_PRESCALE : 1.0f;
   float scaled[LARGEST_BLOCK];
   if (prescale != 1.0f || absmax < SUBNORMALS_COUNT_BELOW) {
     for (int64_t i = 0; i < n; ++i) scaled[i] = flush_subnormal(x[i]) * prescale;

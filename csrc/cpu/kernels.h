@@ -6,6 +6,8 @@
 #pragma once
 #include <cstdint>
 
+#include "common/blocks.h"
+
 namespace kpop::cpu {
 
 // Scalars of one Adam step; the corrections are 1 / (1 - beta^t).
@@ -14,53 +16,36 @@ struct AdamStep {
   float correction1, correction2, eps, sign;
 };
 
-// Element types of tensors that are computed in float32.
-enum class Float { float32, bfloat16, float16 };
-
-// Elements of any of these types.
-struct Values {
-  const void* data;
-  Float type;
-};
-
-struct MutableValues {
-  void* data;
-  Float type;
-};
-
-// Names the random numbers of a tensor: element i takes those of the global element offset + i.
-struct RandomStream {
-  uint64_t seed;
-  uint32_t step, stream;
-  uint64_t offset;
-};
-
-// A flattened tensor of `count` elements in blocks, the last one perhaps short.
-struct Blocks {
-  int64_t count, block_size;
-};
-
-constexpr int64_t LARGEST_BLOCK = 4096;
-
-struct AffineCodes {
-  uint8_t* codes;
-  float* scales;
-  uint8_t* zero_points;
-};
-
-struct DynamicCodes {
-  uint8_t* codes;
-  float* absmax;
-};
-
-struct AffineOptions {
-  bool stochastic, paper;
-};
-
 // Scalars of one Adam step on 8-bit moments; `limit` bounds the normalized update.
 struct Adam8Step {
   AdamStep adam;
   float lr, decay, limit;
+};
+
+// One factor of a product, contiguous: (depth, n) if depth_major, else (n, depth).
+struct Operand {
+  const float* data;
+  bool depth_major;
+};
+
+// Cubics a x + b x³, (a, b) for each step.
+struct Schedule {
+  const float* coefficients;
+  int steps;
+};
+
+struct RootOptions {
+  int p;
+  float damping, relative_damping;
+  Schedule schedule, second_stage;
+};
+
+// One n x n matrix, contiguous, and where its root and the bound of its spectrum go.
+struct RootItem {
+  const float* A;
+  float* out;
+  float* bound;
+  int64_t n;
 };
 
 struct Kernels {
@@ -70,11 +55,6 @@ struct Kernels {
   // g <- (m correction1) / (sqrt(v correction2) + eps).  All contiguous, `count` elements.
   // Moves 12 bytes in and 12 bytes out for each element.
   void (*adam)(float* g, float* m, float* v, int64_t count, const AdamStep& step, int threads);
-
-  // S <- beta S + alpha P for `batch` n x n matrices, lower triangles computed, upper ones mirrored.
-  // P is contiguous; S has a batch stride and a row stride, its columns are contiguous.
-  void (*symmetric_ema)(float* S, int64_t batch_stride, int64_t row_stride, const float* P, int64_t batch, int64_t n,
-                        float beta, float alpha, int threads);
 
   // Blocks of 8 bits: common/rounding.h and common/codebook.h define the bits. Bytes moved for each element from and
   // to float32: 5 to quantize or restore, 10 to average (the average is written too), 16 for a step of Adam.
@@ -97,6 +77,14 @@ struct Kernels {
 
   // float32 to bfloat16.
   void (*stochastic_round)(const float* x, int64_t count, const RandomStream& random, uint16_t* out, int threads);
+
+  // out <- alpha A B + beta C for `batch` products known to be symmetric, all contiguous; `k` is the inner dimension.
+  // Of C, which may be `out`, the lower triangles are read; nothing is when beta is 0.
+  void (*symmetric_product)(Operand A, Operand B, const float* C, float* out, int64_t batch, int64_t n, int64_t k,
+                            float alpha, float beta, int threads);
+
+  // out <- (A + delta I)^(-1/p) for symmetric positive semidefinite matrices of any sizes.
+  void (*inverse_root)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
 };
 
 namespace baseline { extern const Kernels kernels; }

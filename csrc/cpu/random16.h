@@ -6,31 +6,20 @@
 namespace kpop::cpu::KPOP_ISA {
 namespace {
 
-// What does not change from call to call: the key after each of its additions.
-struct RoundKeys {
-  uint32_t k0[PHILOX_ROUNDS], k1[PHILOX_ROUNDS];
+// What does not change from call to call.
+struct RoundKeys : PhiloxKeys {
   uint32_t step, stream;
-  uint64_t seed;
 };
 
 inline RoundKeys round_keys(const RandomStream& random) {
-  RoundKeys keys = {{}, {}, random.step, random.stream, random.seed};
-  uint32_t k0 = static_cast<uint32_t>(random.seed);
-  uint32_t k1 = static_cast<uint32_t>(random.seed >> 32);
-  for (int round = 0; round < PHILOX_ROUNDS; ++round) {
-    keys.k0[round] = k0;
-    keys.k1[round] = k1;
-    k0 += PHILOX_WEYL_0;
-    k1 += PHILOX_WEYL_1;
-  }
-  return keys;
+  return {philox_keys(random.seed), random.step, random.stream};
 }
 
 inline void random16_scalar(const RoundKeys& keys, uint64_t call, int calls, uint16_t* out) {
   for (int i = 0; i < calls; ++i) {
     const uint64_t c = call + static_cast<uint64_t>(i);
     const Philox4 words =
-        philox4(static_cast<uint32_t>(c), static_cast<uint32_t>(c >> 32), keys.step, keys.stream, keys.seed);
+        philox4(static_cast<uint32_t>(c), static_cast<uint32_t>(c >> 32), keys.step, keys.stream, keys);
     for (int entry = 0; entry < 8; ++entry) out[8 * i + entry] = static_cast<uint16_t>(philox_entry(words, entry));
   }
 }

@@ -1,5 +1,5 @@
-// What kernels need and CUDA C++ has no name for: tensor-core and asynchronous-copy instructions, and dynamic
-// shared memory. nvcc compiles the PTX. Any other compiler is a test's that emulates the device on the host,
+// What kernels need and CUDA C++ has no name for: tensor-core, asynchronous-copy and some arithmetic instructions,
+// and dynamic shared memory. nvcc compiles the PTX. Any other compiler is a test's that emulates the device on the host,
 // with tests/emulation/cuda/include before the toolkit's headers.
 //
 // The layout of the registers is that of the PTX ISA; tests/emulation/cuda/mma.h spells it out.
@@ -56,6 +56,22 @@ __device__ __forceinline__ uint32_t to_tf32(float value) {
   uint32_t bits;
   KPOP_PTX(asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value)), bits = emulation::to_tf32(value));
   return bits;
+}
+
+// The rounded product, where subnormal factors and a subnormal product count as 0.
+__device__ __forceinline__ float multiply_flushed(float a, float b) {
+  float product;
+  KPOP_PTX(asm("mul.rn.ftz.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b)),
+           product = emulation::multiply_flushed(a, b));
+  return product;
+}
+
+// The low half of c above a and b, each clamped to a byte.
+__device__ __forceinline__ uint32_t pack_saturated(int a, int b, uint32_t c) {
+  uint32_t packed;
+  KPOP_PTX(asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(packed) : "r"(a), "r"(b), "r"(c)),
+           packed = emulation::pack_saturated(a, b, c));
+  return packed;
 }
 
 // Loads one, two or four 8 x 8 matrices of 16-bit elements from shared memory; lane 8m + r gives the address

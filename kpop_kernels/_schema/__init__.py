@@ -2,6 +2,7 @@
 
 from . import kron as kron
 from . import quantize as quantize
+from . import roots as roots
 from .checks import compute_dtype as compute_dtype
 from .checks import scalar as scalar
 from .operator import NAMESPACE as NAMESPACE

@@ -58,6 +58,21 @@ def require_matrix(op: str, **tensors: Tensor | None) -> None:
             raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be (..., rows, columns)")
 
 
+def require_square(op: str, **tensors: Tensor) -> None:
+    """Require (..., n, n)."""
+    require_matrix(op, **tensors)
+    for name, tensor in tensors.items():
+        if tensor.shape[-2] != tensor.shape[-1]:
+            raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be (..., n, n)")
+
+
+def require_equal_lengths(op: str, first: str, count: int, **lists: Sequence[Tensor]) -> None:
+    """Require lists as long as the first one."""
+    for name, tensors in lists.items():
+        if len(tensors) != count:
+            raise ValueError(f"{op}: {name} has {len(tensors)} tensors, it must have {count} like {first}")
+
+
 def require_shape(op: str, shape: Sequence[int], why: str, **tensors: Tensor | None) -> None:
     """Require one shape; ``why`` ends the sentence."""
     for name, tensor in tensors.items():
@@ -138,6 +153,8 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
             raise ValueError(
                 f"{op}: {name} is expanded, several of its elements share memory; clone it first"
             )
+    if _own_storages(tensors):
+        return
     order = {name: position for position, name in enumerate(tensors)}
     spans = sorted((*span, name) for name, tensor in tensors.items() if (span := _span(tensor)) is not None)
     for i, (device, _, end, name) in enumerate(spans):
@@ -149,6 +166,14 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
                 raise ValueError(
                     f"{op}: {first} is written and shares memory with {second}; clone one of them"
                 )
+
+
+def _own_storages(tensors: Mapping[str, Tensor]) -> bool:
+    """Tell whether every tensor has a storage of its own, the common case; False where that is not known."""
+    if any(isinstance(tensor, FakeTensor) for tensor in tensors.values()):
+        return False
+    addresses = [tensor.untyped_storage().data_ptr() for tensor in tensors.values()]
+    return len(set(addresses)) == len(addresses)
 
 
 def _span(tensor: Tensor) -> tuple[str, int, int] | None:

@@ -1,4 +1,4 @@
-"""Contiguous memory for kernels that know no strides."""
+"""Tensors of any strides for kernels that want contiguous ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

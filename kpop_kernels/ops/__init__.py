@@ -12,9 +12,15 @@ from .ema8 import ema_int8_foreach_ as ema_int8_foreach_
 from .ema8 import ema_sq_dynamic8_ as ema_sq_dynamic8_
 from .ema8 import ema_sq_dynamic8_foreach_ as ema_sq_dynamic8_foreach_
 from .gram import gram_ema_ as gram_ema_
+from .inverse_root import InverseRootInfo as InverseRootInfo
+from .inverse_root import inverse_root as inverse_root
+from .inverse_root import inverse_root_foreach as inverse_root_foreach
 from .kron import kron_adam_ as kron_adam_
 from .kron import kron_rotate as kron_rotate
 from .kron import rebase_moments_ as rebase_moments_
+from .newton_schulz import newton_schulz as newton_schulz
+from .newton_schulz import newton_schulz_foreach as newton_schulz_foreach
+from .newton_schulz import zeropower_via_newtonschulz5 as zeropower_via_newtonschulz5
 from .quantize_int8 import QuantizedInt8 as QuantizedInt8
 from .quantize_int8 import dequantize_int8 as dequantize_int8
 from .quantize_int8 import dequantize_int8_foreach as dequantize_int8_foreach
@@ -22,3 +28,5 @@ from .quantize_int8 import quantize_int8 as quantize_int8
 from .quantize_int8 import quantize_int8_foreach as quantize_int8_foreach
 from .stochastic_round import stochastic_round_bf16 as stochastic_round_bf16
 from .stochastic_round import stochastic_round_bf16_foreach as stochastic_round_bf16_foreach
+from .symmetric import symm_mm as symm_mm
+from .symmetric import syrk as syrk

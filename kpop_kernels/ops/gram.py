@@ -24,7 +24,7 @@ def gram_ema_(
     Args:
         S: Symmetric, float32, bfloat16, float16 or float64. Overwritten.
         X: Any floating dtype and strides; products accumulate in float32 (float64 when S is float64).
-        beta: Weight of the old S; 0 forgets it, unless it holds NaN or Inf.
+        beta: Weight of the old S; 0 forgets it, whatever it holds.
         alpha: Weight of the product, often (1 - beta) / rows.
         side: Which product.
 

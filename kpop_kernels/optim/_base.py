@@ -1,12 +1,17 @@
 """What all optimizers of this package share: torch.optim's conventions, kept to the letter."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from ._buckets import Work
+from ._checks import require_choices, require_fractions, require_nonnegative
+from ._routing import Rule, as_matrices, matrices, route, treatment_of, validate_rules
+from ._updates import adam_step_
 
 
 class MatrixOptimizer(Optimizer, ABC):
@@ -15,12 +20,22 @@ class MatrixOptimizer(Optimizer, ABC):
     Beyond torch.optim:
 
     - State keeps its own dtype and bits through `load_state_dict`, and is copied, never aliased.
-    - A parameter whose gradient holds NaN or Inf is left as it is, its state too; `skipped` counts such cases.
+    - A gradient that holds NaN or Inf leaves its parameter and state as they are (``on_nonfinite="skip"``;
+      `skipped` counts such cases), or refuses the whole step ("raise").
     - All-zero gradients before the first other one only decay the parameter: they create state but do not count
       as a step, so that a checkpoint library's dummy step changes nothing.
 
-    Subclasses implement `_validate`, `_new_state` and `_update`.
+    Subclasses implement `_validate`, `_new_state` and `_update`. All have the hyper-parameters lr, betas, eps,
+    weight_decay, maximize, rules and on_nonfinite, which are checked here.
     """
+
+    _shortest_side = 2
+    """Shortest side that the method treats; one of length 1 has nothing to rotate, but may be scaled."""
+
+    _started: set[int]
+    _places: dict[int, tuple[int, str]]
+    _skipped: int
+    _failed: int | Tensor
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._reset_transients()
@@ -31,11 +46,23 @@ class MatrixOptimizer(Optimizer, ABC):
         """Number of parameter updates left out because the gradient was not finite."""
         return self._skipped
 
+    @property
+    def failed_refreshes(self) -> int:
+        """Number of bases or roots that could not be renewed, so that the previous one was kept."""
+        return int(self._failed)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its hyper-parameters are checked before anything changes."""
         if isinstance(param_group, dict):
-            self._validate(self.defaults | param_group)
+            group = self.defaults | param_group
+            name = type(self).__name__
+            require_nonnegative(name, **{key: group[key] for key in ("lr", "eps", "weight_decay")})
+            require_fractions(name, betas=group["betas"])
+            require_choices(name, group, on_nonfinite=("skip", "raise"))
+            validate_rules(name, group["rules"])
+            self._validate(group)
         super().add_param_group(param_group)
+        self._places.clear()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -48,7 +75,8 @@ class MatrixOptimizer(Optimizer, ABC):
             What the closure returned, or None.
 
         Raises:
-            RuntimeError: A gradient is sparse or complex.
+            RuntimeError: A gradient is sparse or complex, or not finite in a group with
+                ``on_nonfinite="raise"``; nothing has changed then.
         """
         loss = None
         if closure is not None:
@@ -63,13 +91,36 @@ class MatrixOptimizer(Optimizer, ABC):
         for _, grad, _ in pending:
             self._refuse_gradient(grad)
         finite = _host_flags([torch.isfinite(grad).all() for _, grad, _ in pending])
+        for (parameter, _, group), is_finite in zip(pending, finite, strict=True):
+            if not is_finite and group["on_nonfinite"] == "raise":
+                raise RuntimeError(
+                    f"{type(self).__name__}: the gradient of {self._name(parameter)} holds NaN or Inf, "
+                    "which on_nonfinite='raise' forbids"
+                )
         self._note_started([(parameter, grad) for parameter, grad, _ in pending])
+        ready = []
         for (parameter, grad, group), is_finite in zip(pending, finite, strict=True):
-            if is_finite:
-                self._step_parameter(parameter, grad, group)
-            else:
+            if not is_finite:
                 self._skip(parameter)
+            elif self._begin(parameter, group):
+                ready.append(Work(parameter, grad, self.state[parameter], group))
+        self._update(ready)
         return loss
+
+    def explain(self) -> str:
+        """Return a table: each parameter, how it is treated, and why."""
+        rows = [
+            {"parameter": self._name(parameter), "shape": str(tuple(parameter.shape))}
+            | self._explanation(parameter, group)
+            for group in self.param_groups
+            for parameter in group["params"]
+        ]
+        header = {column: column for column in rows[0]}
+        widths = {column: max(len(row[column]) for row in (header, *rows)) for column in header}
+        return "\n".join(
+            "  ".join(cell.ljust(widths[column]) for column, cell in row.items()).rstrip()
+            for row in (header, *rows)
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state dict; state keeps the dtypes and bits it was saved with.
@@ -99,36 +150,100 @@ class MatrixOptimizer(Optimizer, ABC):
 
     @abstractmethod
     def _validate(self, group: dict[str, Any]) -> None:
-        """Raise ValueError for hyper-parameters out of range."""
+        """Raise ValueError for hyper-parameters out of range, beyond those all optimizers have."""
 
     @abstractmethod
     def _new_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """Return the state of a parameter before its first step, without ``step``."""
 
     @abstractmethod
-    def _update(self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        """Update a parameter and its state; ``state["step"]`` already counts this step."""
+    def _update(self, work: Sequence[Work]) -> None:
+        """Update parameters and their states."""
+
+    def _decay(self, group: dict[str, Any]) -> float:
+        """Return the decoupled weight decay of a group, in units of its learning rate."""
+        return group["weight_decay"]
+
+    def _sites(self, parameter: Tensor) -> list[str]:
+        """Return the kinds of the layers that use a parameter, as far as known."""
+        return []
+
+    def _given_name(self, parameter: Tensor) -> str | None:
+        """Return a name that something other than the parameter groups gives a parameter."""
+        return None
+
+    def _rule(self, parameter: Tensor, group: dict[str, Any]) -> Rule:
+        """Return how a parameter is treated."""
+        rules = group["rules"]
+        return route(
+            parameter,
+            max_precond_dim=group.get("max_precond_dim"),
+            shortest_side=self._shortest_side,
+            sites=self._sites(parameter),
+            treatment=treatment_of(self._name(parameter), rules) if rules else None,
+        )
+
+    def _explanation(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, str]:
+        """Return the columns of `explain` that follow name and shape."""
+        rule = self._rule(parameter, group)
+        return {"treated": rule.method, "why": rule.why}
+
+    def _name(self, parameter: Tensor) -> str:
+        """Return a parameter's name, or "#" and its position in its group."""
+        return self._place(parameter)[1]
+
+    def _position(self, parameter: Tensor) -> int:
+        """Return the number of a parameter among all, which spreads periodic work over steps."""
+        return self._place(parameter)[0]
+
+    def _place(self, parameter: Tensor) -> tuple[int, str]:
+        if id(parameter) not in self._places:
+            self._places = {}
+            for group in self.param_groups:
+                names = group.get("param_names", [None] * len(group["params"]))
+                for index, (member, name) in enumerate(zip(group["params"], names, strict=True)):
+                    label = name or self._given_name(member) or f"#{index}"
+                    self._places[id(member)] = (len(self._places), label)
+        return self._places[id(parameter)]
+
+    def _adam_step(
+        self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
+        """Move a parameter by Adam, in the basis that its state holds or in the plain one."""
+        rule = self._rule(parameter, group)
+        with matrices(parameter, rule) as matrix:
+            adam_step_(matrix, as_matrices(grad, rule).contiguous(), state, group, decay=self._decay(group))
 
     def _skip(self, parameter: Tensor) -> None:
         """Note that a parameter was left alone for its gradient."""
         self._skipped += 1
 
+    def _count_failures(self, failed: Tensor) -> None:
+        """Count roots that were not finite, without asking the device."""
+        count = failed.sum()
+        self._failed = count + (
+            self._failed.to(count.device) if isinstance(self._failed, Tensor) else self._failed
+        )
+
     def _reset_transients(self) -> None:
         """Set what is neither saved nor copied: parameters known to have had a non-zero gradient, counters."""
-        self._started: set[int] = set()
+        self._started = set()
+        self._places = {}
         self._skipped = 0
+        self._failed = 0
 
-    def _step_parameter(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _begin(self, parameter: Tensor, group: dict[str, Any]) -> bool:
+        """Create a parameter's state and count its step; or only decay it, and return False, before it started."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
             state.update(self._new_state(parameter, group))
         if id(parameter) not in self._started:
             if group["weight_decay"]:
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            return
+                parameter.mul_(1 - group["lr"] * self._decay(group))
+            return False
         state["step"] += 1
-        self._update(parameter, grad, state, group)
+        return True
 
     def _note_started(self, pending: list[tuple[Tensor, Tensor]]) -> None:
         """Find the parameters that have now had a gradient other than zero; asks the device only for new ones."""
@@ -156,6 +271,7 @@ class MatrixOptimizer(Optimizer, ABC):
                 saved = loaded["state"][index]
                 self.state[parameter] = {key: _copy_to(parameter, key, value) for key, value in saved.items()}
         self._started.clear()
+        self._places.clear()
 
 
 def state_bytes(optimizer: Optimizer) -> int:
@@ -164,22 +280,6 @@ def state_bytes(optimizer: Optimizer) -> int:
         value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)
     )
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def require_nonnegative(owner: str, **values: Any) -> None:
-    """Raise ValueError for a negative hyper-parameter, or a tensor of more than one element."""
-    for name, value in values.items():
-        if isinstance(value, Tensor) and value.numel() != 1:
-            raise ValueError(f"{owner}: Tensor {name} must be 1-element, it has {value.numel()} elements")
-        if not value >= 0.0:
-            raise ValueError(f"{owner}: {name} is {value}, it must not be negative")
-
-
-def require_fractions(owner: str, name: str, values: Iterable[float]) -> None:
-    """Raise ValueError for decays outside 0 <= value < 1."""
-    for value in values:
-        if not 0.0 <= value < 1.0:
-            raise ValueError(f"{owner}: {name} holds {value}, it must be at least 0 and below 1")
 
 
 def _copy_to(parameter: Tensor, key: str, value: Any) -> Any:

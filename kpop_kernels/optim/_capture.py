@@ -26,10 +26,10 @@ Approximation = Literal["expand", "reduce"]
 
 @dataclass
 class SideSum:
-    """Σ x xᵀ and Σ x over the rows of one side."""
+    """Σ x xᵀ over the rows of one side, and Σ x if means are to be subtracted."""
 
     gram: Tensor
-    total: Tensor
+    total: Tensor | None = None
     rows: int = 0
 
     def add(self, rows: Tensor) -> None:
@@ -38,13 +38,15 @@ class SideSum:
             return
         rows = rows.to(self.gram.dtype)
         gram_ema_(self.gram, rows, beta=1.0, alpha=1.0, side="right")
-        self.total += rows.sum(0)
+        if self.total is not None:
+            self.total += rows.sum(0)
         self.rows += rows.shape[0]
 
-    def moment(self, *, center: bool) -> Tensor:
-        """Return the mean of x xᵀ, or the covariance."""
-        mean = self.gram / self.rows
-        return mean - torch.outer(self.total, self.total) / self.rows**2 if center else mean
+    def scatter(self) -> Tensor:
+        """Return Σ x xᵀ, around the mean row if it is known."""
+        return (
+            self.gram if self.total is None else self.gram - torch.outer(self.total, self.total) / self.rows
+        )
 
 
 @dataclass
@@ -86,7 +88,7 @@ class Capture:
         self.enabled = enabled
         self.center = center
         self.approximation = approximation
-        self.names = {parameter: name for name, parameter in model.named_parameters()}
+        self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         self.refused: dict[Tensor, str] = {}
         self._sums: dict[Tensor, LayerSums] = {}
         self._sites: dict[Tensor, list[str]] = {}
@@ -131,7 +133,8 @@ class Capture:
             if kind not in sides:
                 dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
                 n = rows.shape[-1]
-                sides[kind] = SideSum(rows.new_zeros(n, n, dtype=dtype), rows.new_zeros(n, dtype=dtype))
+                total = rows.new_zeros(n, dtype=dtype) if self.center else None
+                sides[kind] = SideSum(rows.new_zeros(n, n, dtype=dtype), total)
             sides[kind].add(rows)
 
     def _install(self, module: nn.Module, wanted: Callable[[Tensor], tuple[bool, bool]]) -> None:

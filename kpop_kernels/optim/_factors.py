@@ -1,7 +1,11 @@
 """Kronecker factors and their eigenbases."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from ..ops import gram_ema_
 
 
 def eigenbasis(S: Tensor, old: Tensor | None, *, descending: bool = True) -> Tensor | None:
@@ -16,20 +20,51 @@ def eigenbasis(S: Tensor, old: Tensor | None, *, descending: bool = True) -> Ten
         old: Basis to agree with.
         descending: Order by falling eigenvalue; otherwise rising, as LAPACK returns them.
     """
-    scale = S.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
-        return None
-    scaled = S / scale
-    scaled.diagonal(dim1=-2, dim2=-1).add_(1e-7)
-    Q = _eigenvectors(scaled)
+    scaled = _scaled(S, shift=1e-7)
+    Q = None if scaled is None else _eigenvectors(scaled)
     if Q is None:
         return None
     if descending:
         Q = Q.flip(-1)
-    if old is not None:
-        agreement = (Q * old).sum(-2, keepdim=True)
-        Q = torch.where(agreement < 0, -Q, Q)
-    return Q.contiguous()
+    return (Q if old is None else _aligned(Q, old)).contiguous()
+
+
+def power_step(S: Tensor, Q: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Return one step of orthogonal iteration from a basis, and the order its columns were taken in.
+
+    Columns are ordered by falling qᵀSq first, so that the QR factorization of SQ gives the larger eigenvalues
+    the earlier columns. Returns None twice if the step cannot be had.
+
+    Args:
+        S: (..., n, n), symmetric.
+        Q: (..., n, n), orthonormal columns.
+    """
+    scaled = _scaled(S, shift=0.0)
+    if scaled is None:
+        return None, None
+    SQ = scaled @ Q
+    order = (Q * SQ).sum(-2).argsort(dim=-1, descending=True, stable=True)
+    columns = order[..., None, :].expand_as(Q)
+    new = torch.linalg.qr(SQ.gather(-1, columns)).Q
+    if not bool(torch.isfinite(new).all()):
+        return None, None
+    return _aligned(new, Q.gather(-1, columns)).contiguous(), order
+
+
+def _scaled(S: Tensor, *, shift: float) -> Tensor | None:
+    """Return matrices of mean diagonal 1, shifted, or None where there is none: zero, NaN or Inf."""
+    scale = S.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+        return None
+    scaled = S / scale
+    scaled.diagonal(dim1=-2, dim2=-1).add_(shift)
+    return scaled
+
+
+def _aligned(Q: Tensor, old: Tensor) -> Tensor:
+    """Return the basis with signs that agree with the old one."""
+    agreement = (Q * old).sum(-2, keepdim=True)
+    return torch.where(agreement < 0, -Q, Q)
 
 
 def _eigenvectors(S: Tensor) -> Tensor | None:
@@ -43,18 +78,38 @@ def _eigenvectors(S: Tensor) -> Tensor | None:
     return None
 
 
-def accumulate(factor: Tensor, moment: Tensor, *, beta: float, normalize: bool) -> None:
+def accumulate(factor: Tensor, scatter: Tensor, *, beta: float, rows: int | None) -> None:
     """Update an exponential average of second moments, in place: S ← beta·S + (1 - beta)·M.
 
     Args:
         factor: S, symmetric.
-        moment: M, symmetric positive semidefinite.
+        scatter: Σ x xᵀ over some rows, symmetric positive semidefinite. Left out if zero or not finite.
         beta: Decay.
-        normalize: Divide M by its trace, so that the average does not depend on the scale of the loss. A zero or
-            non-finite M is left out.
+        rows: M is the scatter divided by this; None divides it by its trace, so that the average does not depend
+            on the scale of the loss.
     """
-    trace = moment.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    trace = scatter.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     usable = torch.isfinite(trace) & (trace > 0)
     share = torch.where(usable, torch.full_like(trace, 1 - beta), 0.0)
-    weight = torch.where(usable, share / trace, 0.0) if normalize else share
-    factor.mul_(1 - share).addcmul_(torch.where(usable, moment, 0.0), weight)
+    weight = torch.where(usable, share / (trace if rows is None else rows), 0.0)
+    factor.mul_(1 - share).addcmul_(torch.where(usable, scatter, 0.0), weight)
+
+
+def accumulate_gradient(state: dict[str, Any], G: Tensor, *, beta: float, normalize: bool) -> None:
+    """Feed the factors of a state with G Gᵀ and GᵀG: S ← beta·S + (1 - beta)·M.
+
+    Args:
+        state: Holds "L", "R", either or neither.
+        G: Gradient, (..., m, n).
+        beta: Decay.
+        normalize: Divide both by their trace.
+    """
+    if normalize:
+        largest = G.abs().amax((-2, -1), keepdim=True)
+        G = torch.where(largest > 0, G / largest, G)
+        norm = torch.linalg.matrix_norm(G, keepdim=True)
+        G = torch.where(norm > 0, G / norm, G)
+    if "L" in state:
+        gram_ema_(state["L"], G, beta=beta, alpha=1 - beta, side="left")
+    if "R" in state:
+        gram_ema_(state["R"], G, beta=beta, alpha=1 - beta, side="right")

@@ -1,9 +1,24 @@
-"""Which rule a parameter gets: by its shape, the layers that use it, and the limits of its group."""
+"""Which rule a parameter gets: by its shape, the layers that use it, its name, and the limits of its group."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+
+Treatment = Literal["both", "left", "right", "adam"]
+Rules = Mapping[str, Treatment]
+
+TREATMENTS: dict[str, tuple[bool, bool]] = {
+    "both": (True, True),
+    "left": (True, False),
+    "right": (False, True),
+    "adam": (False, False),
+}
+"""The sides, (left, right), that each treatment leaves to the optimizer's method."""
 
 
 @dataclass(frozen=True)
@@ -12,7 +27,7 @@ class Rule:
 
     Attributes:
         shape: The parameter seen as matrices, (..., m, n).
-        left: Whether the side of m is rotated into an eigenbasis.
+        left: Whether the side of m is treated by the optimizer's method.
         right: Whether the side of n is.
         why: The reason, for people.
     """
@@ -30,37 +45,98 @@ class Rule:
         return "left side" if self.left else "right side" if self.right else "Adam"
 
 
-def route(parameter: Tensor, *, max_precond_dim: int, sites: Sequence[str] = ()) -> Rule:
+def route(
+    parameter: Tensor,
+    *,
+    max_precond_dim: int | None = None,
+    shortest_side: int = 2,
+    sites: Sequence[str] = (),
+    treatment: str | None = None,
+) -> Rule:
     """Return the rule of a parameter.
 
     Matrices (m, n) and stacks of them (e, m, n) are taken as they are, higher orders as (first, rest). A side is
-    rotated if it is longer than 1 and at most ``max_precond_dim``; the vocabulary side of an embedding never is.
+    treated if its length is from ``shortest_side`` to ``max_precond_dim``; the vocabulary side of an embedding
+    never is.
 
     Args:
         parameter: The parameter.
-        max_precond_dim: Longest side that gets a factor.
+        max_precond_dim: Longest side that gets a factor; None is any.
+        shortest_side: Shortest side that gets one: a rotation of a side of length 1 would do nothing.
         sites: Kinds of the layers that use the parameter, as far as known.
+        treatment: The sides that a name pattern allows, a key of `TREATMENTS`; None allows all.
     """
     if parameter.ndim < 2:
         return Rule((1, parameter.numel()), False, False, "a vector has no second side")
     shape = tuple(parameter.shape) if parameter.ndim <= 3 else (parameter.shape[0], parameter[0].numel())
     if parameter.numel() == 0:
         return Rule(shape, False, False, "empty")
-    m, n = shape[-2:]
     embedding = "Embedding" in sites
-    left = 1 < m <= max_precond_dim and not embedding
-    right = 1 < n <= max_precond_dim
-    reasons = []
-    if embedding:
-        reasons.append("the input side of an embedding is diagonal")
-    for side, size in (("left", m), ("right", n)):
-        if size > max_precond_dim and not (embedding and side == "left"):
+    reasons = ["the input side of an embedding is diagonal"] if embedding else []
+    if treatment is not None:
+        reasons.append(f"rules say {treatment!r}")
+    sides: list[bool] = []
+    for side, size, allowed in zip(
+        ("left", "right"), shape[-2:], TREATMENTS[treatment or "both"], strict=True
+    ):
+        allowed = allowed and not (embedding and side == "left")
+        too_long = max_precond_dim is not None and size > max_precond_dim
+        if allowed and too_long:
             reasons.append(f"the {side} side, {size}, is longer than max_precond_dim={max_precond_dim}")
-        elif size == 1:
-            reasons.append(f"the {side} side has length 1")
+        elif allowed and size < shortest_side:
+            reasons.append(f"the {side} side has length {size}")
+        sides.append(allowed and not too_long and size >= shortest_side)
+    left, right = sides
     return Rule(shape, left, right, "; ".join(reasons) or "a matrix")
+
+
+def treatment_of(name: str, rules: Rules | None) -> str | None:
+    """Return the treatment of the first pattern that a parameter's name matches, as shell patterns match."""
+    return next((t for pattern, t in (rules or {}).items() if fnmatchcase(name, pattern)), None)
+
+
+def validate_rules(owner: str, rules: Any) -> None:
+    """Raise ValueError unless rules are a mapping of name patterns to treatments."""
+    if rules is not None and not isinstance(rules, Mapping):
+        raise ValueError(f"{owner}: rules must map name patterns to treatments, got {type(rules).__name__}")
+    for pattern, treatment in (rules or {}).items():
+        if treatment not in TREATMENTS:
+            listed = ", ".join(map(repr, TREATMENTS))
+            raise ValueError(f"{owner}: rules give {pattern!r} {treatment!r}, it must be one of {listed}")
+
+
+def rules_of(model: nn.Module) -> dict[str, Treatment]:
+    """Return rules that leave a model's embeddings and output heads to Adam, for ``rules=``.
+
+    A head is a Linear layer with as many outputs as the model's largest embedding has entries. The names are
+    those of ``model.named_parameters()``, which the optimizer must then be given.
+
+    Args:
+        model: The model that is trained.
+    """
+    names: dict[Tensor, str] = {
+        parameter: name for name, parameter in reversed(list(model.named_parameters()))
+    }
+    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    vocabulary = max((module.num_embeddings for module in embeddings), default=0)
+    heads = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == vocabulary]
+    return {names[module.weight]: "adam" for module in (*embeddings, *heads)}
 
 
 def as_matrices(tensor: Tensor, rule: Rule) -> Tensor:
     """Return a tensor seen as its rule's matrices: a view where strides allow, else a copy."""
     return tensor if tensor.shape == rule.shape else tensor.reshape(rule.shape)
+
+
+@contextmanager
+def matrices(parameter: Tensor, rule: Rule) -> Iterator[Tensor]:
+    """Yield a parameter as its rule's matrices, to write to; at the end the parameter has what was written."""
+    matrix = as_matrices(parameter, rule)
+    yield matrix
+    if matrix.data_ptr() != parameter.data_ptr():
+        parameter.copy_(matrix.view_as(parameter))
+
+
+def compute_dtype(parameter: Tensor) -> torch.dtype:
+    """Return the dtype of a parameter's state and updates: float32, or float64 for float64."""
+    return torch.float64 if parameter.dtype == torch.float64 else torch.float32

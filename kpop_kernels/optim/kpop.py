@@ -1,6 +1,6 @@
 """KPOP: Adam in the eigenbasis of Kronecker-factored curvature."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -8,17 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
-from ..ops import gram_ema_, kron_adam_, rebase_moments_
-from ._base import MatrixOptimizer, require_fractions, require_nonnegative
+from ._base import MatrixOptimizer
+from ._buckets import Work
 from ._capture import Approximation, Capture, SideSum
-from ._factors import accumulate, eigenbasis
-from ._routing import Rule, as_matrices, route
-
-Side = Literal["left", "right"]
-
-SIDES: tuple[tuple[Side, str, str], ...] = (("left", "L", "Q_L"), ("right", "R", "Q_R"))
-"""Each side of a matrix with the state keys of its factor and its basis."""
-
+from ._checks import require_choices, require_fractions, require_positive
+from ._factors import accumulate, accumulate_gradient
+from ._refresh import SIDES, refresh_bases, refresh_due
+from ._routing import Rule, Rules, as_matrices
+from ._updates import new_rotated_state
 
 _MODES: dict[str, dict[str, Any]] = {
     "default": {"betas": (0.9, 0.95), "factor_norm": "trace"},
@@ -56,6 +53,12 @@ class KPOP(MatrixOptimizer):
         mode: "seed" is the article to the letter: factors start at the identity, eigendecompositions on steps 1
             to 10 and every 100th, eigenvalues rising, moments not carried along. It trains worse. A group with a
             mode of its own has that mode's betas and factor_norm unless it gives its own.
+        stagger: Let parameter i decompose on steps that are i modulo f, not all on the same; the first step
+            decomposes for all. No effect in "seed" mode.
+        rules: Name patterns and the sides that parameters of such names may have factors for: "both", "left",
+            "right" or "adam" for none. The first match counts.
+        on_nonfinite: "skip" leaves a parameter whose gradient holds NaN or Inf as it is, "raise" raises
+            RuntimeError before anything changes.
 
     Raises:
         ValueError: A hyper-parameter is out of range.
@@ -65,7 +68,8 @@ class KPOP(MatrixOptimizer):
         State of an m×n matrix: 2mn + 2m² + 2n² floats.
 
     Source:
-        seeds/kpop_article.txt; moment transport: Clean (seeds/clean_paper.txt), eq. 15. Reference:
+        The KPOP article; eigenbasis: George et al., Fast Approximate Natural Gradient Descent in a
+        Kronecker-factored Eigenbasis (2018); moment transport: the Clean paper, eq. 15. Reference:
         python_ref/optim/kpop.py.
     """
 
@@ -86,6 +90,9 @@ class KPOP(MatrixOptimizer):
         max_precond_dim: int = 8192,
         factor_norm: Literal["trace", "rows"] | None = None,
         mode: Literal["default", "seed"] = "default",
+        stagger: bool = False,
+        rules: Rules | None = None,
+        on_nonfinite: Literal["skip", "raise"] = "skip",
     ) -> None:
         of_mode = _MODES.get(mode, _MODES["default"])
         defaults = dict(
@@ -99,6 +106,9 @@ class KPOP(MatrixOptimizer):
             max_precond_dim=max_precond_dim,
             factor_norm=factor_norm or of_mode["factor_norm"],
             mode=mode,
+            stagger=stagger,
+            rules=rules,
+            on_nonfinite=on_nonfinite,
         )
         super().__init__(params, defaults)
 
@@ -127,21 +137,23 @@ class KPOP(MatrixOptimizer):
             enabled: Whether passes count from now on; `capture` switches it for a block.
         """
         self.detach()
-        limits = {p: group["max_precond_dim"] for group in self.param_groups for p in group["params"]}
+        groups = {p: group for group in self.param_groups for p in group["params"]}
 
         def wanted(parameter: Tensor) -> tuple[bool, bool]:
-            if parameter not in limits:
+            if parameter not in groups:
                 return False, False
-            rule = route(parameter, max_precond_dim=limits[parameter])
+            rule = self._rule(parameter, groups[parameter])
             return rule.left, rule.right
 
         self._capture = Capture(model, wanted, approximation=approximation, center=center, enabled=enabled)
+        self._places.clear()
 
     def detach(self) -> None:
         """Stop watching the model; parameters fall back to factors of their gradients."""
         if self._capture is not None:
             self._capture.remove()
         self._capture = None
+        self._places.clear()
 
     @contextmanager
     def capture(self, enabled: bool = True) -> Iterator[None]:
@@ -155,24 +167,6 @@ class KPOP(MatrixOptimizer):
         with self._capture.switched(enabled):
             yield
 
-    def explain(self) -> str:
-        """Return a table: each parameter, how it is treated, where its factors come from, and why."""
-        rows = [("parameter", "shape", "rotated", "factors from", "why")]
-        for group in self.param_groups:
-            names = group.get("param_names", [None] * len(group["params"]))
-            for index, (parameter, name) in enumerate(zip(group["params"], names, strict=True)):
-                if name is None and self._capture is not None:
-                    name = self._capture.names.get(parameter)
-                rule = self._route(parameter, group)
-                source, note = self._source(parameter, rule)
-                why = "; ".join(filter(None, (rule.why, note)))
-                rows.append((name or f"#{index}", str(tuple(parameter.shape)), rule.method, source, why))
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        return "\n".join(
-            "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[4]])
-            for row in rows
-        )
-
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset gradients, and the sums gathered along with them."""
         super().zero_grad(set_to_none)
@@ -180,53 +174,39 @@ class KPOP(MatrixOptimizer):
             self._capture.reset()
 
     def _validate(self, group: dict[str, Any]) -> None:
-        require_nonnegative("KPOP", lr=group["lr"], eps=group["eps"], weight_decay=group["weight_decay"])
-        require_fractions("KPOP", "betas", group["betas"])
-        require_fractions("KPOP", "factor_beta", [group["factor_beta"]])
-        for name in ("precondition_frequency", "max_precond_dim"):
-            if group[name] < 1:
-                raise ValueError(f"KPOP: {name} is {group[name]}, it must be at least 1")
-        for name, allowed in (("factor_norm", ("trace", "rows")), ("mode", ("default", "seed"))):
-            if group[name] not in allowed:
-                raise ValueError(
-                    f"KPOP: {name} is {group[name]!r}, it must be one of {', '.join(map(repr, allowed))}"
-                )
+        require_fractions("KPOP", factor_beta=group["factor_beta"])
+        require_positive(
+            "KPOP",
+            precondition_frequency=group["precondition_frequency"],
+            max_precond_dim=group["max_precond_dim"],
+        )
+        require_choices("KPOP", group, factor_norm=("trace", "rows"), mode=("default", "seed"))
 
     def _new_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        rule = self._route(parameter, group)
-        dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
-        zeros = parameter.new_zeros(rule.shape, dtype=dtype)
-        state: dict[str, Any] = {"exp_avg": zeros, "exp_avg_sq": zeros.clone()}
-        for (side, factor, basis), n in zip(SIDES, rule.shape[-2:], strict=True):
-            if getattr(rule, side):
-                eye = torch.eye(n, dtype=dtype, device=parameter.device).repeat(*rule.shape[:-2], 1, 1)
-                state[factor] = eye if group["mode"] == "seed" else torch.zeros_like(eye)
-                state[basis] = eye.clone()
-        return state
-
-    def _update(self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        rule = self._route(parameter, group)
-        matrix, gradient = as_matrices(parameter, rule), as_matrices(grad, rule).contiguous()
-        self._update_factors(parameter, gradient, state, group)
-        if _refresh_due(int(state["step"].item()), group):
-            self._refresh(state, seed=group["mode"] == "seed")
-        kron_adam_(
-            matrix,
-            gradient,
-            state["exp_avg"],
-            state["exp_avg_sq"],
-            state.get("Q_L"),
-            state.get("Q_R"),
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            step=state["step"],
-            maximize=group["maximize"],
+        return new_rotated_state(
+            parameter, self._rule(parameter, group), identity_factors=group["mode"] == "seed"
         )
-        if matrix.data_ptr() != parameter.data_ptr():
-            parameter.copy_(matrix.view_as(parameter))
+
+    def _update(self, work: Sequence[Work]) -> None:
+        for item in work:
+            self._update_one(*item)
+
+    def _update_one(
+        self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
+        rule = self._rule(parameter, group)
+        gradient = as_matrices(grad, rule).contiguous()
+        self._update_factors(parameter, gradient, state, group)
+        if self._refresh_due(parameter, int(state["step"].item()), group):
+            seed = group["mode"] == "seed"
+            self._failed += refresh_bases(state, transport="none" if seed else "both", descending=not seed)
+        self._adam_step(parameter, grad, state, group)
+
+    def _refresh_due(self, parameter: Tensor, step: int, group: dict[str, Any]) -> bool:
+        if group["mode"] == "seed":
+            return step <= 10 or step % 100 == 0
+        phase = self._position(parameter) if group["stagger"] else 0
+        return refresh_due(step, period=group["precondition_frequency"], phase=phase)
 
     def _update_factors(
         self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]
@@ -236,32 +216,26 @@ class KPOP(MatrixOptimizer):
         sums = None if self._capture is None else self._capture.take(parameter)
         if sums is None:
             if id(parameter) not in self._seen:
-                _accumulate_gradient(state, gradient, beta=beta, normalize=normalize)
+                accumulate_gradient(state, gradient, beta=beta, normalize=normalize)
             return
         self._seen.add(id(parameter))
-        assert self._capture is not None
         for side, factor, _ in SIDES:
             sides: dict[str, SideSum] = getattr(sums, side)
             if factor in state and sides:
-                moment = _combined(list(sides.values()), center=self._capture.center)
-                accumulate(state[factor], moment, beta=beta, normalize=normalize)
+                scatter, rows = _combined(list(sides.values()))
+                accumulate(state[factor], scatter, beta=beta, rows=None if normalize else rows)
 
-    def _refresh(self, state: dict[str, Any], *, seed: bool) -> None:
-        """Renew the bases; carry the moments along except in seed mode."""
-        changes: list[Tensor | None] = []
-        for _, factor, basis in SIDES:
-            Q = None
-            if factor in state:
-                Q = eigenbasis(state[factor], None if seed else state[basis], descending=not seed)
-            changes.append(None if Q is None else Q.mT @ state[basis])
-            if Q is not None:
-                state[basis] = Q
-        if not seed and state["step"] > 1 and any(change is not None for change in changes):
-            rebase_moments_(state["exp_avg"], state["exp_avg_sq"], *changes)
+    def _sites(self, parameter: Tensor) -> list[str]:
+        return [] if self._capture is None else self._capture.sites(parameter)
 
-    def _route(self, parameter: Tensor, group: dict[str, Any]) -> Rule:
-        sites = [] if self._capture is None else self._capture.sites(parameter)
-        return route(parameter, max_precond_dim=group["max_precond_dim"], sites=sites)
+    def _given_name(self, parameter: Tensor) -> str | None:
+        return None if self._capture is None else self._capture.names.get(parameter)
+
+    def _explanation(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, str]:
+        rule = self._rule(parameter, group)
+        source, note = self._source(parameter, rule)
+        why = "; ".join(filter(None, (rule.why, note)))
+        return {"treated": rule.method, "factors from": source, "why": why}
 
     def _source(self, parameter: Tensor, rule: Rule) -> tuple[str, str]:
         """Say where a parameter's factors come from, and why not from elsewhere."""
@@ -285,30 +259,10 @@ class KPOP(MatrixOptimizer):
         self._seen = set()
 
 
-def _refresh_due(step: int, group: dict[str, Any]) -> bool:
-    if group["mode"] == "seed":
-        return step <= 10 or step % 100 == 0
-    return step == 1 or step % group["precondition_frequency"] == 0
-
-
-def _accumulate_gradient(state: dict[str, Any], G: Tensor, *, beta: float, normalize: bool) -> None:
-    """Feed the factors with G Gᵀ and GᵀG."""
-    G = G.to(state["exp_avg"].dtype)
-    if normalize:
-        largest = G.abs().amax((-2, -1), keepdim=True)
-        G = torch.where(largest > 0, G / largest, G)
-        norm = torch.linalg.matrix_norm(G, keepdim=True)
-        G = torch.where(norm > 0, G / norm, G)
-    for side, factor, _ in SIDES:
-        if factor in state:
-            gram_ema_(state[factor], G, beta=beta, alpha=1 - beta, side=side)
-
-
-def _combined(sums: list[SideSum], *, center: bool) -> Tensor:
-    """Return the second moment over all sites; those of different kinds have different units and count alike."""
-    moments = [side.moment(center=center) for side in sums]
-    if len(moments) == 1:
-        return moments[0]
-    return torch.stack(
-        [moment / moment.trace().clamp_min(torch.finfo(moment.dtype).tiny) for moment in moments]
-    ).sum(0)
+def _combined(sums: list[SideSum]) -> tuple[Tensor, int]:
+    """Return scatter and rows over all sites; those of different kinds have different units and count alike."""
+    if len(sums) == 1:
+        return sums[0].scatter(), sums[0].rows
+    scatters = [side.scatter() for side in sums]
+    tiny = torch.finfo(scatters[0].dtype).tiny
+    return torch.stack([scatter / scatter.trace().clamp_min(tiny) for scatter in scatters]).sum(0), len(sums)

@@ -1,4 +1,5 @@
-"""How kernels are cut into programs: frozen configurations, each with one rule of validity."""
+"""Choices made in advance: frozen launch configurations, and measured crossovers that a bench command writes."""
 
 from .blockwise import BLOCKWISE as BLOCKWISE
 from .blockwise import BlockwiseConfig as BlockwiseConfig
+from .crossover import eigh_from as eigh_from

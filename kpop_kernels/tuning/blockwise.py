@@ -8,7 +8,7 @@ class BlockwiseConfig:
     """How a flat array of quantization blocks is shared out.
 
     Attributes:
-        elements: Elements of one program, whole blocks.
+        elements: Elements of one program; of a larger block, a program has one.
         num_warps: Warps of one program.
         num_stages: Depth of software pipelining; there is no loop to pipeline.
     """
@@ -23,15 +23,12 @@ class BlockwiseConfig:
                 raise ValueError(f"BlockwiseConfig: {name} is {value}, it must be a power of two")
 
     def blocks(self, block_size: int) -> int:
-        """Return the number of quantization blocks of one program.
+        """Return the number of quantization blocks of one program, a power of two and at least one.
 
-        Raises:
-            ValueError: A block does not fit, or is not a power of two.
+        A block counts as the next power of two of its elements.
         """
-        if block_size & (block_size - 1) or not 1 <= block_size <= self.elements:
-            raise ValueError(f"block_size is {block_size}, it must be a power of two up to {self.elements}")
-        return self.elements // block_size
+        return max(1, self.elements >> (block_size - 1).bit_length())
 
 
-# 16 elements a thread: its int8 codes are one 16-byte store, its float32 inputs four 16-byte loads.
+# 16 elements a thread: its codes are one 16-byte store, its float32 inputs four 16-byte loads.
 BLOCKWISE = BlockwiseConfig(elements=2048, num_warps=4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bench import __main__ as command_line
-from bench import check
+from bench import check, machine
 from bench.suite import PROBLEMS
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
@@ -14,7 +14,7 @@ from kpop_kernels._schema import OPERATORS
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr(check, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(machine, "RESULTS", tmp_path / "results")
     return tmp_path / "results"
 
 
@@ -40,7 +40,11 @@ def test_a_wrong_result_fails(results, monkeypatch, capsys):
     def slightly_wrong(*args, out=None, **kwargs):
         return rotate(*args, **kwargs) * (1 + 1e-4)
 
+    def only_this(device_type):
+        yield check.check("kron_rotate", "composite", torch.float32, device_type)
+
     monkeypatch.setitem(backends.get("composite")._guarded, "kron_rotate", slightly_wrong)
+    monkeypatch.setattr(check, "run", only_this)
     assert check.main("cpu") == 1
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "FAILED" in line)
     assert line.split()[:3] == ["kron_rotate", "composite", "float32"]

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from bench import support_matrix
+from bench import markdown, support_matrix
 from kpop_kernels import backends
 
 
 def test_readme_is_current():
-    text = support_matrix.README.read_text()
+    text = markdown.README.read_text()
     assert text == support_matrix.updated(text), "run python -m bench --support-matrix"
 
 

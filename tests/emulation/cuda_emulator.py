@@ -1,8 +1,7 @@
 """Compiles CUDA kernels for the host and runs them there, one fiber for each CUDA thread.
 
-    source = CSRC / "cuda" / "absmax_quantize.cuh"
-    module = cuda_emulator.compile(source, ["kpop::absmax_quantize<float, 64>"])
-    module["kpop::absmax_quantize<float, 64>"](x, codes, scales, n, grid=1, block=256)
+    module = cuda_emulator.compile(HEADERS / "execution_kernels.cuh", ["reverse_static<float>"])
+    module["reverse_static<float>"](data, grid=1, block=64)
 
 The source is the one nvcc compiles. What the emulation provides and what it checks is in
 ``tests/emulation/cuda``; a kernel's bug raises the subclass of ``KernelError`` that names it. Argument types
@@ -36,7 +35,7 @@ CACHE = ROOT / ".cache" / "emulation"
 
 ORDERS = ("forward", "reversed", "shuffled")
 
-_FLAGS = (
+FLAGS = (
     "-std=c++17",
     "-O1",
     "-g1",
@@ -174,7 +173,7 @@ def compile(source: Path | str, instantiations: Iterable[str]) -> Module:
 
     Args:
         source: The path of a ``.cuh`` file, or the text of one. Headers of ``csrc/cuda`` are found.
-        instantiations: Kernels to export, such as ``"kpop::absmax_quantize<float, 256>"``.
+        instantiations: Kernels to export, such as ``"reverse_static<float>"``.
 
     Returns:
         The module with the kernels under these names.
@@ -185,10 +184,10 @@ def compile(source: Path | str, instantiations: Iterable[str]) -> Module:
     """
     compiler = find_compiler()
     instantiations = list(instantiations)
-    flags = [*_FLAGS, *(["-fsanitize=address"] if address_sanitizer.loaded() else [])]
+    flags = [*FLAGS, *(["-fsanitize=address"] if address_sanitizer.loaded() else [])]
     text = _translation_unit(source, instantiations)
     key = hashlib.sha256()
-    for part in (text, *flags, _compiler_version(compiler), _included_text()):
+    for part in (text, *flags, compiler_version(), _included_text()):
         key.update(part.encode() + b"\0")
     library = CACHE / f"{key.hexdigest()[:32]}.so"
     if not library.exists():
@@ -227,23 +226,26 @@ def _build(compiler: str, flags: Sequence[str], text: str, library: Path) -> Non
     linking = [flag for flag in flags if flag == "-fsanitize=address"]
     try:
         unit.write_text(text)
-        _run([compiler, *flags, *includes, "-c", str(unit), "-o", str(compiled)])
-        _run([compiler, "-shared", *linking, str(compiled), "-o", str(linked)])
+        run_compiler([compiler, *flags, *includes, "-c", str(unit), "-o", str(compiled)])
+        run_compiler([compiler, "-shared", *linking, str(compiled), "-o", str(linked)])
         linked.replace(library)
     finally:
         for leftover in (unit, compiled, linked):
             leftover.unlink(missing_ok=True)
 
 
-def _run(command: Sequence[str]) -> None:
+def run_compiler(command: Sequence[str]) -> str:
+    """Run g++ and return what it printed; raise RuntimeError with its words if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"g++ failed:\n{done.stderr}")
+    return done.stdout
 
 
 @functools.cache
-def _compiler_version(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
+def compiler_version() -> str:
+    """Return what g++ says it is."""
+    return run_compiler([find_compiler(), "--version"])
 
 
 def _included_text() -> str:

@@ -17,7 +17,7 @@ INSTANTIATIONS = [
     ),
     *(f"load_matrices<{count}>" for count in (1, 2, 4)),
     *(f"copy_groups<{pending}>" for pending in (0, 1)),
-    *("multiply_tf32", "mma_for_some", "round_tf32"),
+    *("multiply_tf32", "mma_for_some", "round_tf32", "arithmetic"),
 ]
 WARP = {"grid": 1, "block": 32}
 
@@ -83,6 +83,27 @@ def test_tf32_rounds_ties_away_from_zero(kernels):
     kernels["round_tf32"](values, out, **WARP)
     expected = [1 + one_ulp, 1, -1 - one_ulp, 1 + 2 * one_ulp, np.inf, -np.inf]
     np.testing.assert_array_equal(out[:6].view(np.float32), np.float32(expected))
+
+
+def test_subnormal_factors_and_products_are_flushed(kernels):
+    tiny = 2.0**-126
+    pairs = [(3.0, 1 / 3), (tiny, 0.5), (-tiny, 0.5), (tiny / 2, 2.0), (-tiny / 2, 2.0), (tiny, -1.0)]
+    pairs += [(2.0**-70, 2.0**-70), (np.inf, 2.0), (np.nan, 0.0), (2.0**127, 2.0)] + [(0.0, 0.0)] * 22
+    a, b = np.float32(pairs).T.copy()
+    products, packed = np.empty(32, np.float32), np.empty(32, np.uint32)
+    kernels["arithmetic"](a, b, products, np.zeros(64, np.int32), packed, **WARP)
+    expected = [np.float32(3) * np.float32(1 / 3), 0.0, -0.0, 0.0, -0.0, -tiny, 0.0, np.inf, np.nan, np.inf]
+    np.testing.assert_array_equal(products[:10], np.float32(expected))
+    np.testing.assert_array_equal(np.signbit(products[:7]), [False, False, True, False, True, True, False])
+
+
+def test_packed_bytes_are_clamped_and_the_low_half_moves_up(kernels):
+    codes = np.resize(np.int32([-5, 0, 255, 256, 7, 2**30, -(2**31), 128]), 64)
+    zeros, packed = np.zeros(32, np.float32), np.empty(32, np.uint32)
+    kernels["arithmetic"](zeros, zeros, zeros.copy(), codes, packed, **WARP)
+    a, b = np.clip(codes, 0, 255).reshape(32, 2).T.astype(np.uint32)
+    low_half = np.arange(32, dtype=np.uint32) << 8 & 0xFFFF | 0x12
+    np.testing.assert_array_equal(packed, low_half << 16 | a << 8 | b)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

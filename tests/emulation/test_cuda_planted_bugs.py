@@ -1,18 +1,19 @@
-"""Bugs planted in csrc/cuda/absmax_quantize.cuh: each test passes because the harness catches its bug."""
+"""Bugs planted in the CUDA sources: each test passes because the harness catches its bug."""
 
 import subprocess
 import sys
 
-import numpy as np
 import pytest
+import torch
 
+from python_ref import quantize as oracle
 from tests.emulation import address_sanitizer, cuda_emulator
-from tests.emulation.absmax_quantize_cases import absmax_quantize
+from tests.emulation.cuda_backend import emulated, operator, run
 from tests.emulation.guard_bands import GuardBandError, GuardBands
 from tests.emulation.tools import require_tool
+from tests.ops.blocks import values
 
-SOURCE = cuda_emulator.CSRC / "cuda" / "absmax_quantize.cuh"
-KERNELS = ("kpop::absmax_quantize<float, 256>", "kpop::absmax_quantize<float, 2048>")
+KEY = {"seed": 5, "step": 6, "stream": 7}
 
 
 @pytest.fixture(autouse=True)
@@ -20,128 +21,128 @@ def compiler(request):
     require_tool(request, "g++ on x86-64", cuda_emulator.available())
 
 
-def mutated(*replacements):
-    """The kernels of the source after textual changes, each of which must apply exactly once."""
-    text = SOURCE.read_text()
-    for old, new in replacements:
-        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
-        text = text.replace(old, new)
-    return cuda_emulator.compile(text, KERNELS)
-
-
-def wrong_results(kernels, block_size, order="forward", *, size=8192, offset_bytes=0, swap_outputs=False):
-    """Run a kernel on a ragged size and return how many codes and scales differ from the definition."""
-    bands = GuardBands()
-    values = np.random.default_rng(7).standard_normal(size).astype(np.float32)
-    x = bands.place("x", values, offset_bytes)
-    codes = bands.poisoned("codes", size, np.int8)
-    scales = bands.poisoned("scales", -(-size // block_size), np.float32)
-    outputs = (scales, codes) if swap_outputs else (codes, scales)
-    kernel = kernels[f"kpop::absmax_quantize<float, {block_size}>"]
-    kernel(x, *outputs, size, grid=-(-size // 4096), block=256, order=order)
-    bands.check()
-    expected_codes, expected_scales = absmax_quantize(values, block_size)
-    return int((codes != expected_codes).sum() + (scales.view("u4") != expected_scales.view("u4")).sum())
+def quantize(numel, block_size, order="forward", *, offset=0, **edits):
+    """Quantize on edited sources between guard bands, and tell whether the oracle's bits came out."""
+    x, key = values(3, numel), {"block_size": block_size, "offset": offset, **KEY}
+    files = {name.replace("__", "."): tuple(replacements) for name, replacements in edits.items()}
+    with emulated(order, seed=numel, edits=files):
+        results = run("quantize_int8", x, **key)
+    return all(map(torch.equal, results, oracle.quantize_int8(x, **key)))
 
 
 @pytest.mark.parametrize("order", cuda_emulator.ORDERS)
-def test_the_unchanged_source_has_none(order):
-    kernels = mutated()
-    assert all(wrong_results(kernels, size, order) == 0 for size in (256, 2048))
+def test_the_unchanged_sources_have_none(order):
+    for numel, block_size in ((9000, 256), (9000, 2048), (9000, 64), (9001, 264)):
+        assert quantize(numel, block_size, order)
+
+
+BARRIER = "  if (threadIdx.x % WARP == 0) warp_max[threadIdx.x / WARP] = value;\n  __syncthreads();\n"
+WARP_MAX = "__shared__ uint32_t warp_max[WARPS];"
 
 
 def test_a_dropped_barrier_gives_wrong_results_in_some_order():
-    kernels = mutated(("    __syncthreads();\n", ""))
-    wrong = {order: wrong_results(kernels, 2048, order) for order in cuda_emulator.ORDERS}
-    assert max(wrong.values()) > 0, wrong
-
-
-def test_a_wrong_lane_gives_wrong_results():
-    kernels = mutated(
-        ("__shfl_xor_sync(full_warp, value, offset)", "__shfl_xor_sync(full_warp, value, offset / 2)")
-    )
-    assert wrong_results(kernels, 256) > 0
-
-
-def test_a_shuffle_that_lanes_skip_is_reported():
-    kernels = mutated(("  absmax_bits = max_over_threads", "  if (first < n) absmax_bits = max_over_threads"))
-    with pytest.raises(cuda_emulator.MissingLanes, match=r"__shfl_xor_sync .*has exited"):
-        wrong_results(kernels, 256, size=8192 - 100)
+    edit = [(BARRIER, BARRIER.replace("  __syncthreads();\n", ""))]
+    assert not all(quantize(9000, 2048, order, tile__cuh=edit) for order in cuda_emulator.ORDERS)
 
 
 def test_a_barrier_in_divergent_code_is_reported():
-    kernels = mutated(
-        ("if (threadIdx.x % 32 == 0) warp_max[warp] = value;\n    __syncthreads();",
-         "if (threadIdx.x % 32 == 0) {\n      warp_max[warp] = value;\n      __syncthreads();\n    }")
-    )  # fmt: skip
-    with pytest.raises(cuda_emulator.DivergentBarrier, match=r"not reached by all 256 threads"):
-        wrong_results(kernels, 2048)
-
-
-def test_a_missing_mask_writes_into_a_guard_band():
-    kernels = mutated(("      if (first + i < n) codes[first + i]", "      codes[first + i]"))
-    with pytest.raises(GuardBandError, match="behind the array 'codes'"):
-        wrong_results(kernels, 256, size=8192 - 100)
-
-
-def test_a_missing_mask_reads_nan_from_a_guard_band():
-    kernels = mutated(("first + i < n ? widen(x[first + i]) : 0.0f", "widen(x[first + i])"))
-    assert wrong_results(kernels, 256, size=8192 - 100) > 0
-
-
-def test_a_missing_mask_writes_scales_behind_the_last():
-    kernels = mutated(("if (first % BLOCK == 0 && first < n)", "if (first % BLOCK == 0)"))
-    with pytest.raises(GuardBandError, match="behind the array 'scales'"):
-        wrong_results(kernels, 256, size=4096 + 300)
-
-
-def test_swapped_outputs_are_refused_by_type():
-    with pytest.raises(TypeError, match=r"argument 1 .*int8\* does not take elements of float32"):
-        wrong_results(mutated(), 256, swap_outputs=True)
-
-
-def test_an_index_into_the_wrong_buffer_position_gives_wrong_results():
-    kernels = mutated(("scales[first / BLOCK] = scale", "scales[blockIdx.x] = scale"))
-    assert wrong_results(kernels, 256) > 0
-
-
-def test_a_misaligned_vector_access_is_reported():
-    kernels = mutated(("const bool whole = aligned && ", "const bool whole = "))
-    assert wrong_results(kernels, 256) == 0
-    with pytest.raises(cuda_emulator.MisalignedAccess, match=r"Piece.* 4 modulo 16"):
-        wrong_results(kernels, 256, offset_bytes=4)
+    divergent = BARRIER.replace("== 0) warp_max", "== 0) { warp_max").rstrip() + " }\n"
+    with pytest.raises(RuntimeError, match="not reached by all 128 threads"):
+        quantize(9000, 2048, tile__cuh=[(BARRIER, divergent)])
 
 
 def test_shared_memory_that_is_too_small_is_reported():
-    kernels = mutated(("warp_max[AbsmaxQuantize::threads / 32]", "warp_max[AbsmaxQuantize::threads / 64]"))
-    with pytest.raises(cuda_emulator.OutOfBounds, match=r"index 4 of .*\[4\]"):
-        wrong_results(kernels, 2048)
+    with pytest.raises(RuntimeError, match=r"index 2 of .*\[2\]"):
+        quantize(9000, 2048, tile__cuh=[(WARP_MAX, WARP_MAX.replace("WARPS", "WARPS / 2"))])
 
 
-def test_a_contracted_product_gives_wrong_results():
-    kernels = mutated(("__fadd_rn(__fmul_rn(values[i], inv), 0.5f)", "__fmaf_rn(values[i], inv, 0.5f)"))
-    # Half-way values and their neighbours: the product's own rounding decides some of them.
-    absmax = np.linspace(1, 2, 16, dtype=np.float32)[:, None]
-    halfway = (np.arange(-127, 128) / 2).astype(np.float32) * (absmax / np.float32(127))
-    values = np.concatenate([absmax, np.nextafter(halfway, np.float32(0))], axis=1)
-    codes, scales = np.empty(values.size, np.int8), np.empty(16, np.float32)
-    kernels[KERNELS[0]](values, codes, scales, values.size, grid=1, block=256)
-    assert (codes != absmax_quantize(values.ravel(), 256)[0]).any()
+REDUCTION = "for (int offset = tiling_.lanes / 2; offset > 0; offset /= 2)"
+WHOLE = "return tiling_.aligned && (number_ + 1) * tiling_.size <= tiling_.count;"
+
+
+def test_a_wrong_lane_gives_wrong_results():
+    assert not quantize(9000, 64, tile__cuh=[(REDUCTION, REDUCTION.replace("> 0", "> 1"))])
+
+
+def test_a_shuffle_that_lanes_skip_is_reported():
+    edit = ("  tile.max_over_blocks(hi);\n", "  if (tile.holds(0, 0)) tile.max_over_blocks(hi);\n")
+    with pytest.raises(RuntimeError, match=r"__shfl_xor_sync"):
+        quantize(9000, 64, affine__cuh=[edit])
+
+
+def test_a_missing_mask_writes_into_a_guard_band():
+    edit = (
+        "if (tile.holds(row, i)) memory[tile.first(row) + i] = static_cast",
+        "memory[tile.first(row) + i] = static_cast",
+    )
+    with pytest.raises(AssertionError, match=r"out: .* elements outside the tensor were written"):
+        quantize(9000, 64, elements__cuh=[edit])
+
+
+def test_a_missing_mask_reads_nan_from_a_guard_band():
+    masked = "tile.holds(row, i) ? widen(x[tile.first(row) + i]) : 0.0f"
+    assert not quantize(9000, 64, elements__cuh=[(masked, "widen(x[tile.first(row) + i])")])
+
+
+def test_a_misaligned_vector_access_is_reported():
+    x = values(1, 3001)[1:]
+    with emulated(edits={"tile.cuh": ((WHOLE, WHOLE.replace("tiling_.aligned && ", "")),)}):
+        with pytest.raises(RuntimeError, match="4 modulo 16"):
+            operator("quantize_int8")(x, block_size=64)
+
+
+def test_a_group_between_two_calls_needs_both():
+    edit = ("if (skipped == 0) return begin;", "return begin;\n    (void)skipped;")
+    assert quantize(4000, 64, random16__cuh=[edit])
+    assert not quantize(4000, 64, offset=3, random16__cuh=[edit])
+
+
+def test_a_fused_product_gives_wrong_results():
+    fraction = "const float fraction = __fadd_rn(y, -__fadd_rn(shifted, -FLOOR_SHIFT));"
+    exact = "const float fraction = __fadd_rd(y, -__fadd_rn(shifted, -FLOOR_SHIFT));"
+    # The fraction of a tiny negative value rounds to 1, which decides.
+    x = torch.cat([torch.tensor([-2.0, 2.0]), torch.full((254,), -1e-9)]).repeat(300)
+    with emulated(edits={"affine.cuh": ((fraction, exact),)}):
+        codes = run("quantize_int8", x, **KEY)[0]
+    expected = oracle.quantize_int8(x, **KEY).codes
+    assert (codes != expected).any()
+
+
+def test_arguments_in_the_wrong_order_give_wrong_results():
+    edit = ("launch(kernel, tiling.grid(), THREADS, stream, x, out, tiling, rule, source);",
+            "launch(kernel, tiling.grid(), THREADS, stream, x, "
+            "AffineCodes{out.zero_points, out.scales, out.codes}, tiling, rule, source);")  # fmt: skip
+    with pytest.raises(AssertionError):
+        assert quantize(3000, 64, quantize_int8__cu=[edit])
+
+
+def test_guard_bands_notice_a_byte_on_either_side():
+    for at, side in ((-1, "before"), (12, "behind")):
+        bands = GuardBands()
+        array = bands.poisoned("codes", 12, "uint8")
+        bands.check()
+        with pytest.raises(GuardBandError, match=f"1 bytes {side} the array 'codes'"):
+            _byte_at(array, at)
+            bands.check()
+
+
+def _byte_at(array, offset):
+    import ctypes
+
+    ctypes.c_uint8.from_address(array.ctypes.data + offset).value = 0
 
 
 OVERFLOW = """
-import numpy as np
+import torch
 from tests.emulation import address_sanitizer
-from tests.emulation.test_cuda_planted_bugs import KERNELS, mutated
+from tests.emulation.cuda_backend import emulated, operator
 
 assert address_sanitizer.loaded()
-replacements = {replacements}
-kernels = mutated(*replacements)
-size = 4096 - 100
-x = np.ones(size, np.float32)
-codes, scales = np.empty(size, np.int8), np.empty(16, np.float32)
-kernels[KERNELS[0]](x, codes, scales, size, grid=1, block=256)
-assert (codes == 127).all()
+x = torch.ones(4000)
+out = torch.empty(4000, dtype=torch.uint8), torch.empty(63), torch.empty(63, dtype=torch.uint8)
+with emulated(edits={edits}) as cuda:
+    operator("quantize_int8")(x, block_size=64, rounding="nearest", out=out)
+assert (out[0] == 254).all()
 print("finished")
 """
 
@@ -149,10 +150,10 @@ print("finished")
 @pytest.mark.parametrize("planted", [False, True])
 def test_address_sanitizer_stops_a_heap_overflow(planted):
     """No guard band here: the arrays end where their allocations end."""
-    replacement = ("      if (first + i < n) codes[first + i]", "      codes[first + i]")
-    script = OVERFLOW.format(replacements=[replacement] if planted else [])
+    masked = "if (tile.holds(row, i)) memory[tile.first(row) + i] = static_cast"
+    edits = {"elements.cuh": ((masked, masked.replace("tile.holds(row, i)", "true")),)} if planted else {}
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", OVERFLOW.format(edits=edits)],
         cwd=cuda_emulator.ROOT,
         env=address_sanitizer.environment(),
         capture_output=True,
@@ -160,6 +161,6 @@ def test_address_sanitizer_stops_a_heap_overflow(planted):
     )
     if planted:
         assert done.returncode != 0
-        assert "heap-buffer-overflow" in done.stderr and "source.cuh" in done.stderr, done.stderr[-3000:]
+        assert "heap-buffer-overflow" in done.stderr and "elements.cuh" in done.stderr, done.stderr[-3000:]
     else:
         assert done.returncode == 0 and done.stdout == "finished\n", done.stderr[-3000:]

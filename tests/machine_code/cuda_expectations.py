@@ -2,17 +2,73 @@
 
 from tests.machine_code.expectations import Expect
 
+# Four groups of 8 elements a thread: codes move 8 bytes at a time, elements 16. Kernels that take any element type
+# hold the accesses of float32 (8), bfloat16 and float16 (4 each).
+_ANY_TYPE = 8 + 4 + 4
+_TABLES = 13 * 1024 + 256
+_ELEMENTS = 32
 
-def _absmax_quantize(loads: int) -> Expect:
-    """A thread's 16 elements come in this many 16-byte loads and leave in one store."""
-    return Expect(counts={"LDG.128": loads, "STG.128": 1}, max_registers=64, max_shared=32)
+
+def _by_256(loads: int, instructions_an_element: int) -> Expect:
+    """Four blocks a warp without branches: instructions bound the time."""
+    return Expect(
+        counts={"LDG.128": loads, "STG.64": 4, "SHFL": 8, "I2IP": 16, "I2F": 0, "F2I": 1},
+        vector_stores=False,
+        max_registers=64,
+        max_shared=0,
+        max_up_to_exit=instructions_an_element * _ELEMENTS,
+    )
 
 
 # By source file: the beginnings of kernel names, each of which must match a kernel, and what they share.
 CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
-    "absmax_quantize.cu": {
-        "kpop::absmax_quantize<float,": _absmax_quantize(loads=4),
-        "kpop::absmax_quantize<__half,": _absmax_quantize(loads=2),
-        "kpop::absmax_quantize<__nv_bfloat16,": _absmax_quantize(loads=2),
+    "quantize_int8.cu": {
+        "kpop::quantize_int8_by_256<float, true>": _by_256(8, 26),
+        "kpop::quantize_int8_by_256<__half, true>": _by_256(4, 26),
+        "kpop::quantize_int8_by_256<__nv_bfloat16, true>": _by_256(4, 28),
+        "kpop::quantize_int8_by_256<float, false>": _by_256(8, 13),
+        "kpop::quantize_int8_by_256<__half, false>": _by_256(4, 13),
+        "kpop::quantize_int8_by_256<__nv_bfloat16, false>": _by_256(4, 13),
+        "kpop::quantize_int8<": Expect(
+            counts={"LDG.128": _ANY_TYPE}, vector_stores=False, max_registers=80, max_shared=16
+        ),
+        "kpop::dequantize_int8": Expect(
+            counts={"LDG.64": 4, "STG.128": _ANY_TYPE, "I2F": 0},
+            vector_loads=False,
+            max_registers=80,
+            max_shared=0,
+        ),
+    },
+    "dynamic8.cu": {
+        "kpop::quantize_dynamic8<": Expect(
+            counts={"LDG.128": _ANY_TYPE}, vector_stores=False, max_registers=96, max_shared=_TABLES
+        ),
+        "kpop::dequantize_dynamic8": Expect(
+            counts={"LDG.64": 4, "STG.128": _ANY_TYPE}, vector_loads=False, max_registers=80, max_shared=1024
+        ),
+    },
+    "ema8.cu": {
+        "kpop::ema_int8": Expect(
+            counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4, "I2IP": 16},
+            max_registers=128,
+            max_shared=16,
+        ),
+        "kpop::ema_sq_dynamic8": Expect(
+            counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4},
+            max_registers=128,
+            max_shared=_TABLES,
+        ),
+    },
+    "adam8.cu": {
+        "kpop::adam8": Expect(
+            counts={"LDG.128": 2 * _ANY_TYPE, "STG.128": _ANY_TYPE, "STG.64": 8, "I2IP": 16},
+            max_registers=200,
+            max_shared=_TABLES,
+        ),
+    },
+    "stochastic_round.cu": {
+        "kpop::stochastic_round": Expect(
+            counts={"LDG.128": 8, "STG.128": 4, "I2F": 0, "F2I": 0}, max_registers=72, max_shared=0
+        ),
     },
 }

@@ -29,7 +29,7 @@ def compile_cuda(source: Path, targets: Sequence[str] = TARGETS) -> dict[tuple[s
         targets: Such as ``"sm_90"``.
 
     Returns:
-        Kernels by their C++ name, such as ``"kpop::absmax_quantize<float, 256>"``, and target.
+        Kernels by their C++ name, such as ``"kpop::quantize_int8<true>"``, and target.
 
     Raises:
         ToolMissing: There is no nvcc, cuobjdump, nvdisasm or c++filt.

@@ -32,6 +32,7 @@ class Expect:
         counts: Exact numbers of SASS instructions, such as ``{"LDG.128": 4}``.
         max_registers: Of a thread.
         max_shared: Bytes of a block.
+        max_up_to_exit: Instructions of a kernel without branches, subroutines not counted.
     """
 
     no_spills: bool = True
@@ -43,6 +44,7 @@ class Expect:
     counts: Mapping[str, int] = field(default_factory=dict)
     max_registers: int = 255
     max_shared: int = 48 * 1024
+    max_up_to_exit: int | None = None
 
 
 def violations(kernel: KernelCode, expect: Expect) -> list[str]:
@@ -83,6 +85,10 @@ def _instruction_violations(kernel: KernelCode, expect: Expect) -> list[str]:
         actual = kernel.count(instruction)
         if actual != expected:
             found.append(f"has {actual} of {instruction}, not {expected}")
+    if expect.max_up_to_exit is not None:
+        assert kernel.up_to_exit is not None
+        if kernel.up_to_exit > expect.max_up_to_exit:
+            found.append(f"has {kernel.up_to_exit} instructions, more than {expect.max_up_to_exit}")
     return found
 
 

@@ -35,6 +35,8 @@ class KernelCode:
         sass: How often each instruction occurs, by its whole name, such as ``"LDG.E.128.CONSTANT"``.
         ptx: The same for the PTX it was made from, such as ``"fma.rn.f32"``; None where it is not known.
         spill_bytes: Stores and loads of spilled registers as ptxas reports them; None where it was not asked.
+        up_to_exit: Instructions up to the last EXIT. What follows is subroutines, such as the slow path of a
+            division. Roughly what a thread executes of a kernel without branches; None where it is not known.
     """
 
     name: str
@@ -45,6 +47,7 @@ class KernelCode:
     sass: Counter[str] = field(repr=False)
     ptx: Counter[str] | None = field(default=None, repr=False)
     spill_bytes: int | None = None
+    up_to_exit: int | None = None
 
     def count(self, instruction: str) -> int:
         """Count SASS instructions by name and modifiers: ``"LDG.128"`` counts ``LDG.E.128.CONSTANT`` too."""
@@ -80,7 +83,8 @@ def read_cubin(path: Path) -> dict[str, KernelCode]:
             registers=int(registers),
             stack_bytes=int(stack),
             shared_bytes=_without_reserve(int(shared), target),
-            sass=instructions[name],
+            sass=Counter(instructions[name]),
+            up_to_exit=_last_exit(instructions[name]),
         )
         for name, registers, stack, shared in _RESOURCES.findall(resources)
         if name in instructions
@@ -123,15 +127,19 @@ def _output(*command: str | Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _instructions_by_kernel(disassembly: str) -> dict[str, Counter[str]]:
-    """Count instructions section by section; a kernel's section holds the subroutines it calls as well."""
+def _instructions_by_kernel(disassembly: str) -> dict[str, list[str]]:
+    """Return instructions section by section; a kernel's section holds the subroutines it calls as well."""
     parts = _SECTION.split(disassembly)
     sections = zip(parts[1::2], parts[2::2], strict=True)
     return {
-        section.removeprefix(".text."): Counter(_INSTRUCTION.findall(text))
+        section.removeprefix(".text."): _INSTRUCTION.findall(text)
         for section, text in sections
         if section.startswith(".text.")
     }
+
+
+def _last_exit(instructions: list[str]) -> int:
+    return max(i for i, name in enumerate(instructions, 1) if name == "EXIT")
 
 
 def _without_reserve(shared_bytes: int, target: str) -> int:

@@ -50,12 +50,12 @@ def test_machine_code_meets_expectations(source, start, target, report_row):
     assert [violation for code in kernels for violation in violations(code, expect)] == []
 
 
-@pytest.mark.parametrize("block_size", [32, 512, 2048])
-def test_a_quantization_block_divides_twice(block_size):
+@pytest.mark.parametrize("dtype", ["float", "__half", "__nv_bfloat16"])
+def test_four_quantization_blocks_divide_twice(dtype):
     for target in TARGETS:
-        code = compiled("absmax_quantize.cu")[f"kpop::absmax_quantize<float, {block_size}>", target]
+        code = compiled("quantize_int8.cu")[f"kpop::quantize_int8_by_256<{dtype}, true>", target]
         assert sass.count(code.ptx, "div.rn.f32") == 2
-        assert code.count("BAR") == (block_size > 512)
+        assert code.count("BAR") == 0
 
 
 def test_the_instructions_of_ptx_cuh_are_what_they_are_called(tmp_path):
@@ -71,6 +71,7 @@ def test_the_instructions_of_ptx_cuh_are_what_they_are_called(tmp_path):
         "load_matrices<4>": {"LDSM.M88.4": 1, "LDSM.MT88.4": 1},
         "load_matrices<2>": {"LDSM.M88.2": 1, "LDSM.MT88.2": 1},
         "load_matrices<1>": {"LDSM.M88": 1, "LDSM.MT88": 1},
+        "arithmetic": {"FMUL.FTZ": 1, "I2IP.U8.S32.SAT": 1},
         "copy_groups<1>": {"LDGSTS.BYPASS.128": 3, "LDGDEPBAR": 2, "DEPBAR": 1},
     }
     for name, counts in expected.items():

@@ -72,18 +72,28 @@ def compile_launches(launch: Callable[[], None], target: str, **options: Any) ->
         target: One of `TARGETS`.
         **options: Compiler options that replace those of the launch.
     """
-    codes: dict[str, KernelCode] = {}
+    compiled = _compiled(launch, target, **options)
+    return {name: _read(kernel, name, target) for name, kernel in compiled}
+
+
+def specializations(launch: Callable[[], None], target: str) -> int:
+    """Return how many times the kernels that a function launches are compiled."""
+    return len({id(kernel) for _, kernel in _compiled(launch, target)})
+
+
+def _compiled(launch: Callable[[], None], target: str, **options: Any) -> list[tuple[str, Any]]:
+    """Return name and compiled kernel of every launch; Triton compiles once for arguments of one kind."""
+    compiled = []
 
     def run(launch: Launch) -> None:
-        kernel = launch.kernel
-        compiled = kernel.warmup(
+        kernel = launch.kernel.warmup(
             *launch.arguments, grid=launch.grid, **launch.constants, **{**launch.options, **options}
         )
-        codes[kernel.__name__] = _read(compiled, kernel.__name__, target)
+        compiled.append((launch.kernel.__name__, kernel))
 
     with patch.object(driver, "_active", _Device(target)), run_by(run):
         launch()
-    return codes
+    return compiled
 
 
 @cache

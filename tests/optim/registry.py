@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from kpop_kernels.optim import KPOP
+from kpop_kernels.optim import KPOP, SOAP, Muon, OnlineKLShampoo, Shampoo
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,29 @@ class OptimizerCase:
     supports_complex: bool = False
     departures: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def ours(self) -> bool:
+        """Whether the optimizer is this package's, not a baseline."""
+        return self.cls.__module__.startswith("kpop_kernels")
+
     def make(self, params: Iterable[Any], **hyperparameters: Any) -> Optimizer:
         """Build the optimizer over `params` with the case's learning rate unless another is given."""
         return self.cls(params, **{"lr": self.lr, **hyperparameters})
 
 
 STEPS_TO_SEE_A_HYPERPARAMETER = 12
+
+INVALID_EVERYWHERE = (
+    ({"on_nonfinite": "zero"}, "on_nonfinite is 'zero'"),
+    ({"rules": {"*": "diagonal"}}, "rules give '\\*' 'diagonal'"),
+    ({"rules": ["*"]}, "rules must map name patterns to treatments, got list"),
+)
+"""What every optimizer of this package refuses."""
+
+INVALID_REFRESH = (
+    ({"precondition_frequency": 0}, "precondition_frequency is 0"),
+    ({"max_precond_dim": 0}, "max_precond_dim is 0"),
+)
 
 CASES = (
     OptimizerCase(
@@ -93,13 +110,131 @@ CASES = (
             "max_precond_dim": 2,
             "factor_norm": "rows",
             "mode": "seed",
+            "stagger": True,
+            "rules": {"#0": "left"},
         },
+        implementation_flags=frozenset({"on_nonfinite"}),
         invalid=(
+            *INVALID_EVERYWHERE,
+            *INVALID_REFRESH,
             ({"factor_beta": 1.5}, "factor_beta holds 1.5"),
-            ({"precondition_frequency": 0}, "precondition_frequency is 0"),
-            ({"max_precond_dim": 0}, "max_precond_dim is 0"),
             ({"factor_norm": "none"}, "factor_norm is 'none'"),
             ({"mode": "paper"}, "mode is 'paper'"),
+        ),
+    ),
+    OptimizerCase(
+        name="SOAP",
+        cls=SOAP,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "shampoo_beta": 0.5,
+            "eps": 1e-2,
+            "weight_decay": 0.1,
+            "maximize": True,
+            "precondition_frequency": 3,
+            "max_precond_dim": 2,
+            "method": "qr",
+            "transport": "both",
+            "first_basis": "identity",
+            "stagger": True,
+            "rules": {"#0": "left"},
+        },
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_EVERYWHERE,
+            *INVALID_REFRESH,
+            ({"shampoo_beta": 1.0}, "shampoo_beta holds 1.0"),
+            ({"method": "svd"}, "method is 'svd'"),
+            ({"transport": "none"}, "transport is 'none'"),
+            ({"first_basis": "random"}, "first_basis is 'random'"),
+        ),
+    ),
+    OptimizerCase(
+        name="Muon",
+        cls=Muon,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "weight_decay": 0.5,
+            "momentum": 0.8,
+            "nesterov": False,
+            "ns_coefficients": "polar_express",
+            "ns_steps": 3,
+            "adjust_lr_fn": "match_rms_adamw",
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "maximize": True,
+            "rules": {"#0": "adam"},
+        },
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_EVERYWHERE,
+            ({"momentum": 1.0}, "momentum holds 1.0"),
+            ({"ns_steps": 0}, "ns_steps is 0"),
+            ({"ns_coefficients": "chebyshev"}, "ns_coefficients is 'chebyshev'"),
+            ({"ns_coefficients": (1.5, -0.5)}, "it must be a name or three numbers"),
+            ({"adjust_lr_fn": "rms"}, "adjust_lr_fn is 'rms'"),
+        ),
+    ),
+    OptimizerCase(
+        name="OnlineKLShampoo",
+        cls=OnlineKLShampoo,
+        lr=2.0**-4,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "weight_decay": 0.5,
+            "lr_peak": 2.0**-5,
+            "maximize": True,
+            "max_precond_dim": 5,
+            "method": "eigh",
+            "precision": "bf16",
+            "schedule": "cans",
+            "rules": {"#0": "adam"},
+        },
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_EVERYWHERE,
+            ({"lr_peak": -1.0}, "lr_peak is -1.0"),
+            ({"max_precond_dim": 0}, "max_precond_dim is 0"),
+            ({"method": "svd"}, "method is 'svd'"),
+            ({"precision": "fp8"}, "precision is 'fp8'"),
+            ({"schedule": "muon"}, "schedule is 'muon'"),
+        ),
+    ),
+    OptimizerCase(
+        name="Shampoo",
+        cls=Shampoo,
+        lr=2.0**-6,
+        alternatives={
+            "lr": 2.0**-5,
+            "betas": (0.7, 0.9),
+            "eps": 1e-2,
+            "weight_decay": 0.1,
+            "maximize": True,
+            "accumulation": "sum",
+            "damping": 1e-2,
+            "graft": "sgd",
+            "precondition_frequency": 3,
+            "stagger": True,
+            "block_size": 3,
+            "max_precond_dim": 5,
+            "fold": False,
+            "method": "eigh",
+            "rules": {"#0": "adam"},
+        },
+        implementation_flags=frozenset({"on_nonfinite"}),
+        invalid=(
+            *INVALID_EVERYWHERE,
+            *INVALID_REFRESH,
+            ({"damping": -1.0}, "damping is -1.0"),
+            ({"block_size": 0}, "block_size is 0"),
+            ({"accumulation": "mean"}, "accumulation is 'mean'"),
+            ({"graft": "sgdm"}, "graft is 'sgdm'"),
+            ({"method": "svd"}, "method is 'svd'"),
         ),
     ),
 )

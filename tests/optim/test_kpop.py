@@ -118,8 +118,6 @@ def test_article_example():
 class _ArticleStatistics:
     """A capture that hands out given second moments."""
 
-    center = False
-
     def __init__(self, parameter, *, left, right):
         self._sums = {parameter: (left, right)}
 
@@ -129,7 +127,7 @@ class _ArticleStatistics:
     def take(self, parameter):
         from kpop_kernels.optim._capture import LayerSums, SideSum
 
-        left, right = (SideSum(moment, moment.new_zeros(2), 1) for moment in self._sums.pop(parameter))
+        left, right = (SideSum(moment, rows=1) for moment in self._sums.pop(parameter))
         return LayerSums({"Linear": left}, {"Linear": right})
 
 
@@ -191,3 +189,15 @@ def test_long_sides_get_no_factor():
 def test_bad_hyperparameters_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         KPOP([nn.Parameter(torch.ones(2, 2))], **options)
+
+
+def test_rules_keep_a_side_from_being_captured_and_rotated():
+    layer = nn.Linear(4, 3, bias=False)
+    optimizer = KPOP(layer.named_parameters(), rules={"weight": "right"})
+    optimizer.attach(layer)
+    layer(torch.randn(8, 4)).square().mean().backward()
+    sums = optimizer._capture.take(layer.weight)
+    assert (set(sums.left), set(sums.right)) == (set(), {"Linear"})
+    optimizer.step()
+    assert {"L", "R"} & set(optimizer.state[layer.weight]) == {"R"}
+    assert "rules say 'right'" in optimizer.explain()

@@ -4,7 +4,18 @@ from collections.abc import Callable
 
 import torch
 
-from . import adam8, dynamic8, ema8, gram, kron, quantize_int8, stochastic_round
+from . import (
+    adam8,
+    dynamic8,
+    ema8,
+    gram,
+    inverse_root,
+    kron,
+    newton_schulz,
+    quantize_int8,
+    stochastic_round,
+    symmetric,
+)
 
 DEVICES: tuple[str, ...] = ()
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -30,4 +41,10 @@ def implementations() -> dict[str, Callable[..., None]]:
         "ema_sq_dynamic8_": ema8.ema_sq_dynamic8_,
         "adam8_": adam8.adam8_,
         "stochastic_round_bf16": stochastic_round.stochastic_round_bf16,
+        "inverse_root": inverse_root.inverse_root,
+        "inverse_root_foreach": inverse_root.inverse_root_foreach,
+        "newton_schulz": newton_schulz.newton_schulz,
+        "newton_schulz_foreach": newton_schulz.newton_schulz_foreach,
+        "symm_mm": symmetric.symm_mm,
+        "syrk": symmetric.syrk,
     }

@@ -10,5 +10,7 @@ def gram_ema_(S: Tensor, X: Tensor, *, beta: float, alpha: float, side: str) -> 
     dtype = compute_dtype(S)
     X = X.to(dtype)
     product = X @ X.mT if side == "left" else X.mT @ X
-    lower = S.to(dtype).mul(beta).add_(product, alpha=alpha).tril_()
+    lower = product.mul(alpha).tril_()
+    if beta:
+        lower.add_(S.to(dtype).tril(), alpha=beta)
     S.copy_(lower + lower.tril(-1).mT)

@@ -18,7 +18,7 @@ def absent_because() -> str | None:
 
 def implementations() -> dict[str, Callable[..., None]]:
     """Return every operator's function by name."""
-    from . import adam8, dynamic8, ema8, gram, kron, quantize_int8, stochastic_round
+    from . import adam8, dynamic8, ema8, gram, inverse_root, kron, quantize_int8, stochastic_round, symmetric
 
     return {
         "gram_ema_": gram.gram_ema_,
@@ -31,4 +31,8 @@ def implementations() -> dict[str, Callable[..., None]]:
         "ema_sq_dynamic8_": ema8.ema_sq_dynamic8_,
         "adam8_": adam8.adam8_,
         "stochastic_round_bf16": stochastic_round.stochastic_round_bf16,
+        "inverse_root": inverse_root.inverse_root,
+        "inverse_root_foreach": inverse_root.inverse_root_foreach,
+        "symm_mm": symmetric.symm_mm,
+        "syrk": symmetric.syrk,
     }

@@ -1,28 +1,10 @@
-"""Covariance updates: the product by BLAS, then one pass that scales, adds and mirrors."""
+"""Covariance updates: a symmetric product whose epilogue scales and adds the old covariance in its place."""
 
-import torch
 from torch import Tensor
 
-from .native import kernels, threads
+from .symmetric import syrk
 
 
 def gram_ema_(S: Tensor, X: Tensor, *, beta: float, alpha: float, side: str) -> None:
     """Update S ← beta·S + alpha·X Xᵀ (or XᵀX), symmetric bit for bit."""
-    X = X.to(torch.float32)
-    product = (X @ X.mT if side == "left" else X.mT @ X).contiguous()
-    n = S.shape[-1]
-    in_place = S.dtype == torch.float32 and S.is_contiguous()
-    target = S if in_place else S.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-    kernels().symmetric_ema(
-        target.data_ptr(),
-        n * n,
-        n,
-        product.data_ptr(),
-        S.numel() // (n * n) if n else 0,
-        n,
-        beta=beta,
-        alpha=alpha,
-        threads=threads(),
-    )
-    if not in_place:
-        S.copy_(target)
+    syrk(X, C=S, alpha=alpha, beta=beta, side=side, out=S)

@@ -26,7 +26,7 @@ def load_as_float32(ptr, mask=None):
 
 @triton.jit
 def store_rounded(ptr, values, mask=None):
-    """Store float32 values, rounded to nearest even; in memory of integers they must be integers."""
+    """Store float32 values, rounded to nearest even, or integers in memory of integers."""
     tl.store(ptr, rounded(values, ptr.dtype.element_ty), mask=mask)
 
 

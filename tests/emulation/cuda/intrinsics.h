@@ -81,6 +81,7 @@ inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 inline float __frcp_rn(float a) { return 1.0f / a; }
 inline float __frsqrt_rn(float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }
+inline double __dmul_rn(double a, double b) { return a * b; }
 // The hardware is within 2 units in the last place of this; kernels must not rely on its bits.
 inline float rsqrtf(float a) { return __frsqrt_rn(a); }
 inline float __saturatef(float a) { return a > 0.0f ? (a < 1.0f ? a : 1.0f) : 0.0f; }

@@ -99,3 +99,9 @@ __global__ void mma_for_some(float* c) {
 __global__ void round_tf32(const float* in, uint32_t* out) {
   out[threadIdx.x] = kpop::to_tf32(in[threadIdx.x]);
 }
+
+__global__ void arithmetic(const float* a, const float* b, float* products, const int* codes, uint32_t* packed) {
+  const int i = threadIdx.x;
+  products[i] = kpop::multiply_flushed(a[i], b[i]);
+  packed[i] = kpop::pack_saturated(codes[2 * i], codes[2 * i + 1], static_cast<uint32_t>(i) << 8 | 0xab000012u);
+}

@@ -1,8 +1,8 @@
 """Runs launches in Triton's interpreter, and refuses what the interpreter gets silently wrong.
 
     with interpreter() as launches:
-        absmax_quantize(x, block_size=256, out=(codes, scales))
-    assert launches == ["absmax_quantize_kernel"]
+        quantize_int8(x, out=(codes, scales, zero_points))
+    assert launches == ["quantize_int8_kernel"]
 
 The interpreter is put behind the launch seam, and Triton is patched inside the ``with`` statement only: the
 same process can compile the same kernels before and after.
@@ -15,6 +15,8 @@ access outside the tensors of the launch raises `OutOfBounds` before it happens.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -43,13 +45,33 @@ def interpreter() -> Iterator[list[str]]:
 
     def run(launch: Launch) -> None:
         launches.append(launch.kernel.__name__)
-        kernel = triton_interpreter.InterpretedFunction(launch.kernel.fn)
-        with _bounded(launch):
-            kernel[launch.grid](*launch.arguments, **launch.constants)
+        _interpret(launch)
 
     # Arithmetic on NaN is silent on a device.
     with _patched_language(), run_by(run), np.errstate(all="ignore"):
         yield launches
+
+
+@contextmanager
+def last_programs(count: int) -> Iterator[None]:
+    """Interpret only the last programs of every launch inside `interpreter`; grids have one axis."""
+    builder = triton_interpreter.interpreter_builder
+    program_id = builder.create_get_program_id
+
+    def run(launch: Launch) -> None:
+        first = launch.grid[0] - count
+        shifted = lambda axis: triton_interpreter.TensorHandle(program_id(axis).data + first, tl.int32)
+        with patch.object(builder, "create_get_program_id", shifted):
+            _interpret(replace(launch, grid=(count,)))
+
+    with run_by(run):
+        yield
+
+
+def _interpret(launch: Launch) -> None:
+    kernel = triton_interpreter.InterpretedFunction(launch.kernel.fn)
+    with _bounded(launch):
+        kernel[launch.grid](*launch.arguments, **launch.constants)
 
 
 @contextmanager
@@ -59,6 +81,8 @@ def _patched_language() -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(triton_interpreter._patch_lang(_call_interpreted).restore)
         stack.enter_context(patch.object(JITFunction, "__call__", _call_interpreted))
+        convert = _with_their_type(triton_interpreter._implicit_cvt)
+        stack.enter_context(patch.object(triton_interpreter, "_implicit_cvt", convert))
         for name, guard in _GUARDS.items():
             stack.enter_context(patch.object(builder, name, guard(getattr(builder, name))))
         yield
@@ -106,7 +130,23 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 
 def _call_interpreted(function: JITFunction, *args: Any, **kwargs: Any) -> Any:
-    return triton_interpreter.InterpretedFunction(function.fn).rewrite()(*args, **kwargs)
+    return _rewritten(function.fn)(*args, **kwargs)
+
+
+@cache
+def _rewritten(function: Callable[..., Any]) -> Callable[..., Any]:
+    return triton_interpreter.InterpretedFunction(function).rewrite()
+
+
+def _with_their_type(convert: Callable[..., Any]) -> Callable[..., Any]:
+    def converted(argument: Any) -> Any:
+        value = convert(argument)
+        # Integers from 2³¹ on are int64 on a device; here they say so and are held in 32 bits without a sign.
+        if isinstance(argument, int) and value.dtype == tl.int64:
+            value.handle.data = value.handle.data.astype(np.int64)
+        return value
+
+    return converted
 
 
 def _is_bfloat16(value: Any) -> bool:

@@ -1,9 +1,10 @@
-"""Kernels that exist to test the doors to memory and the interpreter's guards."""
+"""Kernels that exist to test parts of kernels and the interpreter's guards."""
 
 import triton
 import triton.language as tl
 
 from kpop_kernels.backends.triton.memory import load_as_float32, load_operand, store_rounded
+from kpop_kernels.backends.triton.philox import philox_words
 
 
 @triton.jit
@@ -21,3 +22,13 @@ def product_kernel(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
     offsets = i[:, None] * N + i[None, :]
     c = tl.dot(load_operand(a_ptr + offsets), load_operand(b_ptr + offsets), input_precision="ieee")
     store_rounded(c_ptr + offsets, c)
+
+
+@triton.jit
+def philox_kernel(words_ptr, calls_ptr, seed: tl.uint64, step, stream: tl.uint32):
+    """Store the four output words of one call."""
+    w0, w1, w2, w3 = philox_words(load_operand(calls_ptr), seed, step.to(tl.uint32), stream)
+    store_rounded(words_ptr, w0)
+    store_rounded(words_ptr + 1, w1)
+    store_rounded(words_ptr + 2, w2)
+    store_rounded(words_ptr + 3, w3)

@@ -5,6 +5,7 @@ else than it reads as.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ MEMORY = "memory.py"
 """The one file whose kernels may load, store and convert to bfloat16."""
 
 _DOORS = {"load": "load_as_float32 or load_operand", "store": "store_rounded"}
+_LAUNCHED = re.compile(r"^@triton\.jit.*\ndef \w+_kernel\(", re.MULTILINE)
 _REMOVED = {"make_block_ptr": "a pointer, or a tensor descriptor"}
 
 
@@ -34,8 +36,13 @@ def violations(source: str, file_name: str) -> list[Violation]:
 
 
 def kernel_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that hold kernels."""
+    """Return the files of a folder that hold kernels or parts of kernels."""
     return [file for file in sorted(folder.rglob("*.py")) if "@triton.jit" in file.read_text()]
+
+
+def launched_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that hold kernels which are launched: functions called ``<name>_kernel``."""
+    return [file for file in kernel_files(folder) if _LAUNCHED.search(file.read_text())]
 
 
 def _is_jit(function: ast.FunctionDef) -> bool:

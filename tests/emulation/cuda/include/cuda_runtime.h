@@ -6,11 +6,11 @@
 #define __global__
 #define __constant__ static
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 
 #include "../intrinsics.h"
+#include "../runtime.h"
 #include "../shared_memory.h"
 #include "../synchronization.h"
 #include "../vector_types.h"

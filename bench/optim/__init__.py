@@ -1,0 +1,1 @@
+"""One step of whole optimizers on the matrices of two models."""

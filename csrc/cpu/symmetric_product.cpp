@@ -1,0 +1,73 @@
+// out = alpha A B + beta C for products known to be symmetric: tiles of the lower triangle, each stored twice.
+// Bound by multiply-adds: n² k of them for each matrix.
+#include "kernels.h"
+#include "panels.h"
+
+namespace kpop::cpu::KPOP_ISA {
+namespace {
+
+// Depth of the panels of one pass; longer sums are added up in `out`.
+constexpr int64_t MAX_DEPTH = 1024;
+
+struct Shape {
+  int64_t n, depth;
+};
+
+// Packs rows [from, from + depth) of an operand, of which the matrix has `total`, into panels.
+void pack(const Operand& operand, int64_t item, Shape shape, int64_t from, int64_t total, float* panels, Team team) {
+  const float* data = operand.data + item * shape.n * total;
+  for (int64_t p = team.rank; p < tiles(shape.n); p += team.size) {
+    float* panel = panels + p * TILE * shape.depth;
+    const int64_t cols = shape.n - p * TILE;
+    for (int64_t k = 0; k < shape.depth; k += TILE) {
+      const int64_t rows = shape.depth - k;
+      const Tile tile = operand.depth_major
+                            ? load_part(data + (from + k) * shape.n + p * TILE, shape.n, rows, cols)
+                            : transposed(load_part(data + p * TILE * total + from + k, total, cols, rows));
+      store_part(panel + k * TILE, TILE, rows, TILE, tile);
+    }
+  }
+}
+
+void store_symmetric(float* out, const float* C, int64_t n, int64_t i, int64_t j, Tile tile, float alpha, float beta) {
+  const int64_t row = i * TILE, col = j * TILE;
+  if (C) {
+    const Tile addend = load_part(C + row * n + col, n, n - row, n - col);
+#pragma GCC unroll 16
+    for (int r = 0; r < TILE; ++r) tile.row[r] = alpha * tile.row[r] + beta * addend.row[r];
+  } else {
+#pragma GCC unroll 16
+    for (int r = 0; r < TILE; ++r) tile.row[r] *= alpha;
+  }
+  if (i == j) tile = mirrored(tile);
+  store_part(out + row * n + col, n, n - row, n - col, tile);
+  if (i != j) store_part(out + col * n + row, n, n - col, n - row, transposed(tile));
+}
+
+}  // namespace
+
+void symmetric_product(Operand A, Operand B, const float* C, float* out, int64_t batch, int64_t n, int64_t k,
+                       float alpha, float beta, int threads) {
+  const bool same = A.data == B.data && A.depth_major == B.depth_major;
+  const int64_t panels = tiles(n) * TILE * (k < MAX_DEPTH ? k : MAX_DEPTH);
+  for_each_item(batch, (same ? 1 : 2) * panels, threads, [=](int64_t item, float* a, Team team) {
+    float* b = same ? a : a + panels;
+    float* result = out + item * n * n;
+    const float* addend = beta != 0 ? C + item * n * n : nullptr;
+    float weight = beta;
+    for (int64_t from = 0; from < k; from += MAX_DEPTH) {
+      const Shape shape{n, k - from < MAX_DEPTH ? k - from : MAX_DEPTH};
+      pack(A, item, shape, from, k, a, team);
+      if (!same) pack(B, item, shape, from, k, b, team);
+      team.wait();
+      symmetric_product(a, b, tiles(n), shape.depth, team, [=](int64_t i, int64_t j, const Tile& tile) {
+        store_symmetric(result, addend, n, i, j, tile, alpha, weight);
+      });
+      team.wait();
+      addend = result;
+      weight = 1;
+    }
+  });
+}
+
+}  // namespace kpop::cpu::KPOP_ISA

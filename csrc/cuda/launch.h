@@ -1,0 +1,48 @@
+// Kernel launches in plain C++, which the emulation compiles as it is.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace kpop {
+
+inline void require_success(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+// Queues a kernel on a stream. Arguments convert to the kernel's parameters; an empty grid launches nothing.
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), int64_t grid, int threads, void* stream, Arguments&&... arguments) {
+  if (grid == 0) return;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(grid));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = static_cast<cudaStream_t>(stream);
+  require_success(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
+                  "a CUDA kernel was not launched");
+}
+
+inline int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// At most about as many thread blocks as fill the current device, for kernels that prepare before they walk over tiles.
+inline int64_t resident_grid(int64_t wanted) {
+  constexpr int64_t blocks_per_multiprocessor = 8;
+  int device = 0, multiprocessors = 0;
+  require_success(cudaGetDevice(&device), "the current CUDA device is unknown");
+  require_success(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                  "the size of the CUDA device is unknown");
+  return std::min(wanted, multiprocessors * blocks_per_multiprocessor);
+}
+
+inline bool aligned_to_16(std::initializer_list<const void*> arrays) {
+  return std::all_of(arrays.begin(), arrays.end(),
+                     [](const void* array) { return reinterpret_cast<uintptr_t>(array) % 16 == 0; });
+}
+
+}  // namespace kpop

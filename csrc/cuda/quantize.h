@@ -1,0 +1,52 @@
+// The CUDA kernels on 8-bit blocks, free of CUDA's types: each function queues its work on a stream of the current
+// device. common/rounding.h and common/codebook.h define the bits. A launch that the runtime refuses throws
+// std::runtime_error with its words.
+#pragma once
+
+#include "../common/blocks.h"
+
+namespace kpop {
+struct DynamicMap;
+}
+
+namespace kpop::cuda {
+
+// A random stream whose step may lie in device memory; nullptr for the stream's own.
+struct RandomArguments {
+  RandomStream stream;
+  const int64_t* step;
+};
+
+// Scalars of one step of Adam on 8-bit moments, whose number is that of the random stream; `limit` bounds the normalized
+// update. `device_lr` is nullptr where `lr` holds. Nothing changes if `found_inf` points to anything but 0.
+struct Adam8Arguments {
+  double beta1, beta2, eps, weight_decay, limit;
+  bool maximize;
+  double lr;
+  const double* device_lr;
+  const float* found_inf;
+};
+
+void quantize_int8(Values x, Blocks blocks, AffineOptions options, const RandomArguments& random, AffineCodes out,
+                   void* stream);
+void dequantize_int8(AffineCodes codes, Blocks blocks, MutableValues out, void* stream);
+
+// The map lies in device memory.
+void quantize_dynamic8(Values x, Blocks blocks, const DynamicMap* map, bool is_signed, DynamicCodes out, void* stream);
+void dequantize_dynamic8(DynamicCodes codes, Blocks blocks, const DynamicMap* map, MutableValues out, void* stream);
+
+// m <- beta m + (1 - beta) x in float32 to `out`, rounded stochastically into the codes.
+void ema_int8(AffineCodes codes, Blocks blocks, Values x, double beta, const RandomArguments& random, float* out,
+              void* stream);
+
+// v <- beta v + (1 - beta) x x in float32 to `out`, its nearest codes into the codes.
+void ema_sq_dynamic8(DynamicCodes codes, Blocks blocks, const DynamicMap* map, Values x, double beta, float* out,
+                     void* stream);
+
+void adam8(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes exp_avg_sq, Blocks blocks,
+           const DynamicMap* map, const Adam8Arguments& step, const RandomArguments& random, void* stream);
+
+// float32 to bfloat16.
+void stochastic_round(const float* x, int64_t count, const RandomArguments& random, uint16_t* out, void* stream);
+
+}  // namespace kpop::cuda

@@ -1,0 +1,85 @@
+"""Inverse roots: small matrices iterated in the cache by one kernel call, large ones by their eigenvalues."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...tuning import eigh_from
+from .._spectrum import eigh_factor, normalize
+from .native import kernels, threads
+from .symmetric import syrk
+
+
+def inverse_root(A: Tensor, p: int, *, out: tuple[Tensor, Tensor], **options: Any) -> None:
+    """Write (A + δI)^(-1/p) and the bound of the spectrum to out."""
+    root, bound = out
+    inverse_root_foreach([A], [root], [bound], p, **options)
+
+
+def inverse_root_foreach(
+    A: Sequence[Tensor],
+    out: Sequence[Tensor],
+    bounds: Sequence[Tensor],
+    p: int,
+    *,
+    damping: float,
+    relative_damping: float,
+    method: str,
+    schedule: Sequence[float],
+    second_stage: Sequence[float],
+    precision: str,
+) -> None:
+    """Write the roots of a list and the bounds of the spectra. Every precision is served by float32."""
+    crossover = {"newton_schulz": float("inf"), "eigh": 0}.get(method)
+    if crossover is None:
+        crossover = eigh_from(kernels().isa, threads())
+    batches, temporaries = [], []
+    for S, root, bound in zip(A, out, bounds, strict=True):
+        if not S.numel():
+            bound.zero_()
+        elif S.shape[-1] >= crossover:
+            _eigh_root(S, root, bound, p, damping, relative_damping)
+        else:
+            source, target, bound_target = _readable(S), _writable(root), _writable(bound)
+            temporaries += [(source, source), (root, target), (bound, bound_target)]
+            n = S.shape[-1]
+            pointers = (source.data_ptr(), target.data_ptr(), bound_target.data_ptr())
+            batches.append((*pointers, S.numel() // n**2, n))
+    if not batches:
+        return
+    kernels().inverse_root(
+        batches,
+        p,
+        schedule=schedule,
+        second_stage=second_stage,
+        damping=damping,
+        relative_damping=relative_damping,
+        threads=threads(),
+    )
+    for tensor, written in temporaries:
+        if written is not tensor:
+            tensor.copy_(written)
+
+
+def _eigh_root(
+    A: Tensor, root: Tensor, bound: Tensor, p: int, damping: float, relative_damping: float
+) -> None:
+    n = A.shape[-1]
+    normalized = normalize(A.to(torch.float32).reshape(-1, n, n), damping, relative_damping)
+    # The factor takes the scale's root: the product is then exact in symmetry and needs no pass of its own.
+    factor = eigh_factor(normalized.Y, p) * normalized.scale(p).sqrt()
+    syrk(factor.reshape(A.shape), C=None, alpha=1.0, beta=0.0, side="left", out=root)
+    bound.copy_((normalized.bound * normalized.unit).reshape(bound.shape))
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.float32).contiguous()
+
+
+def _writable(tensor: Tensor) -> Tensor:
+    """Return the tensor itself if a kernel can write it, else memory that is copied to it afterwards."""
+    if tensor.dtype == torch.float32 and tensor.is_contiguous():
+        return tensor
+    return torch.empty(tensor.shape, dtype=torch.float32)

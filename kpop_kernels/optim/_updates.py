@@ -1,0 +1,78 @@
+"""The two ways a matrix moves: Adam, in a rotated basis or the plain one, and a given direction."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..ops import kron_adam_
+from ._buckets import Work
+from ._refresh import SIDES
+from ._routing import Rule, compute_dtype
+
+
+def new_adam_state(parameter: Tensor, rule: Rule) -> dict[str, Any]:
+    """Return Adam's moments before the first step."""
+    zeros = parameter.new_zeros(rule.shape, dtype=compute_dtype(parameter))
+    return {"exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+
+
+def new_rotated_state(parameter: Tensor, rule: Rule, *, identity_factors: bool = False) -> dict[str, Any]:
+    """Return moments, zero (or identity) factors "L", "R" and identity bases "Q_L", "Q_R" of the rule's sides."""
+    state = new_adam_state(parameter, rule)
+    for (side, factor, basis), n in zip(SIDES, rule.shape[-2:], strict=True):
+        if getattr(rule, side):
+            eye = torch.eye(n, dtype=state["exp_avg"].dtype, device=parameter.device)
+            state[basis] = eye.repeat(*rule.shape[:-2], 1, 1)
+            state[factor] = state[basis].clone() if identity_factors else torch.zeros_like(state[basis])
+    return state
+
+
+def adam_step_(
+    matrix: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any], *, decay: float
+) -> None:
+    """Take a step of Adam in the basis that the state holds, or in the plain one.
+
+    Args:
+        matrix: The parameter, (..., m, n). Overwritten.
+        gradient: Its gradient.
+        state: "step", "exp_avg", "exp_avg_sq" and, for a rotated side, "Q_L", "Q_R". Overwritten.
+        group: Hyper-parameters lr, betas, eps, maximize.
+        decay: Decoupled weight decay, in units of lr.
+    """
+    kron_adam_(
+        matrix,
+        gradient,
+        state["exp_avg"],
+        state["exp_avg_sq"],
+        state.get("Q_L"),
+        state.get("Q_R"),
+        lr=group["lr"],
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        eps=group["eps"],
+        weight_decay=decay,
+        step=state["step"],
+        maximize=group["maximize"],
+    )
+
+
+def gradient_like(item: Work, key: str) -> Tensor:
+    """Return a gradient in the shape and dtype of an entry of its state, contiguous; negated to maximize."""
+    like = item.state[key]
+    G = item.grad.reshape(like.shape).to(like.dtype).contiguous()
+    return -G if item.group["maximize"] else G
+
+
+def descend_(matrix: Tensor, direction: Tensor, *, lr: float, decay: float, scale: float = 1.0) -> None:
+    """W ← (1 - lr·decay) W - lr·scale·U, computed in the direction's dtype and rounded once.
+
+    Args:
+        matrix: The parameter W. Overwritten.
+        direction: U.
+        lr: Learning rate.
+        decay: Decoupled weight decay, in units of lr.
+        scale: Factor of the direction alone.
+    """
+    moved = matrix.to(direction.dtype) * (1 - lr * decay)
+    matrix.copy_(moved.sub_(direction, alpha=lr * scale))

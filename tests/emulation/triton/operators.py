@@ -1,0 +1,75 @@
+"""Operators of the Triton backend behind the package's own checks, run by the interpreter between guard bands."""
+
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kpop_kernels._schema import OPERATORS
+from kpop_kernels.backends import triton as backend
+from tests.emulation.triton.guarded import mutant
+from tests.guards import Guarded
+from tests.ops.launch import Tensors
+
+
+def imported(file: str) -> ModuleType:
+    """Return a module of the backend."""
+    return import_module(f"{backend.__name__}.{file}")
+
+
+def file_of(op: str) -> ModuleType:
+    """Return the module that implements an operator."""
+    return imported(backend.FILES[op])
+
+
+def run(
+    op: str, tensors: Tensors, *, module: ModuleType | None = None, config: Any = None, **scalars: Any
+) -> tuple[Tensor, ...]:
+    """Call an operator and return its results, and then the arguments that it wrote.
+
+    Every tensor is a copy with its strides inside guard bands; afterwards the bands, and all tensors that are
+    only read, must hold the bits they held before.
+
+    Args:
+        op: Name of the operator.
+        tensors: Its positional arguments by name.
+        module: Implements the operator; the backend's own file by default.
+        config: How blocks are shared out, where it is not the default.
+        **scalars: Its keyword arguments.
+    """
+    operator = OPERATORS[op]
+    implementation = getattr(module or file_of(op), op)
+    function = operator.guarded(partial(implementation, config=config) if config else implementation)
+    copies = {name: Guarded(tensor) for name, tensor in tensors.items()}
+    results = operator.results(*tensors.values(), **scalars) if operator.results else ()
+    outputs = [Guarded(torch.empty(result.shape, dtype=result.dtype)) for result in results]
+    if outputs:
+        scalars["out"] = outputs[0].tensor if len(outputs) == 1 else tuple(out.tensor for out in outputs)
+    function(*(copy.tensor for copy in copies.values()), **scalars)
+    for name, copy in copies.items():
+        copy.assert_intact(name) if name in operator.written else copy.assert_unchanged(name)
+    for output in outputs:
+        output.assert_intact("out")
+    written = [copy.tensor for name, copy in copies.items() if name in operator.written]
+    return *(output.tensor for output in outputs), *written
+
+
+def mutated(op: str, file: str, folder: Path, old: str, new: str) -> ModuleType:
+    """Return a copy of the module that implements an operator with a bug planted in it or in a file it uses.
+
+    Args:
+        op: Name of the operator.
+        file: Where the bug goes; another file than the operator's must be one that it imports from.
+        folder: Where copies go.
+        old: What stands in the text exactly once.
+        new: What the copy has there.
+    """
+    module = file_of(op)
+    if file == backend.FILES[op]:
+        return mutant(module, folder, {old: new})
+    mutant(imported(file), folder, {old: new})
+    return mutant(module, folder, {f"from .{file} import": f"from .{file}_mutant import"})
