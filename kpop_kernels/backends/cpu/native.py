@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..._native import Cpu, Float, RandomStream
+from .._dense import dense as dense
 
 FLOATS = {
     torch.float32: Float.float32,
@@ -35,16 +36,6 @@ def using(isa: str) -> Iterator[None]:
         yield
     finally:
         _kernels = before
-
-
-@contextmanager
-def dense(*written: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield contiguous tensors to write; what had to be copied is copied back."""
-    contiguous = tuple(tensor.contiguous() for tensor in written)
-    yield contiguous
-    for tensor, copy in zip(written, contiguous, strict=True):
-        if copy is not tensor:
-            tensor.copy_(copy)
 
 
 def random_stream(seed: int, step: int | Tensor, stream: int, offset: int) -> RandomStream:
