@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..._native import Float, RandomStream, dynamic_map_bytes
+from .._dense import dense as dense
 
 if TYPE_CHECKING:
     from ..._native import Cuda
@@ -50,16 +51,6 @@ def run_by(replacement: Kernels) -> Iterator[None]:
         yield
     finally:
         _kernels = before
-
-
-@contextmanager
-def dense(*written: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield contiguous tensors to write; what had to be copied is copied back."""
-    contiguous = tuple(tensor.contiguous() for tensor in written)
-    yield contiguous
-    for tensor, copy in zip(written, contiguous, strict=True):
-        if copy is not tensor:
-            tensor.copy_(copy)
 
 
 class Number:
