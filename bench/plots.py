@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,14 @@ from kpop_kernels import backends
 
 # Okabe and Ito's palette, ordered so that neighbours differ for every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+# Where there are more operators than colours, the next ones have other shapes.
+DTYPE_MARKERS = (
+    {"float32": "o", "bfloat16": "s", "float16": "^"},
+    {"float32": "D", "bfloat16": "P", "float16": "v"},
+    {"float32": "*", "bfloat16": "X", "float16": "h"},
+)
 DTYPE_LINES = {"float32": "-", "bfloat16": "--", "float16": ":"}
 
 
@@ -37,16 +44,17 @@ def roofline(report: Report) -> Figure:
     rows = [row for row in leads(report) if row["flops"]]
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.subplots()
-    colours = dict(zip(dict.fromkeys(row["op"] for row in rows), cycle(COLOURS), strict=False))
+    ops = dict.fromkeys(row["op"] for row in rows)
+    looks = dict(zip(ops, cycle(product(DTYPE_MARKERS, COLOURS)), strict=False))
     for row in rows:
         intensity = row["flops"] / row["bytes"]
         for ours, microseconds in _points(row):
-            face = colours[row["op"]] if ours else "none"
-            style = {"facecolor": face, "edgecolor": colours[row["op"]], "s": 40 if ours else 25}
-            axes.scatter(intensity, row["flops"] / microseconds / 1000, marker=_marker(row), **style)
+            markers, colour = looks[row["op"]]
+            style = {"facecolor": colour if ours else "none", "edgecolor": colour, "s": 40 if ours else 25}
+            axes.scatter(intensity, row["flops"] / microseconds / 1000, marker=markers[row["dtype"]], **style)
     _draw_roof(axes, limits, [row["flops"] / row["bytes"] for row in rows], [row["dtype"] for row in rows])
-    for op, colour in colours.items():
-        axes.scatter([], [], color=colour, label=op)
+    for op, (markers, colour) in looks.items():
+        axes.scatter([], [], color=colour, marker=markers["float32"], label=op)
     axes.scatter([], [], facecolor="none", edgecolor="black", label="rivals")
     axes.set(xscale="log", yscale="log", xlabel="operations / byte of least traffic", ylabel="GFLOP/s")
     axes.set_title(f"Roofline of {_machine(report)}")
@@ -63,10 +71,8 @@ def times(report: Report) -> Figure:
     columns = min(3, len(ops)) or 1
     figure = Figure(figsize=(5 * columns, 3.8 * -(-len(ops) // columns)), layout="constrained")
     panels = figure.subplots(-(-len(ops) // columns) or 1, columns, squeeze=False).flat
-    names = list(dict.fromkeys(name for row in rows for name in (row["backend"], *row["rivals"])))
-    looks = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
     for axes, op in zip(panels, ops, strict=False):
-        _draw_times(axes, [row for row in rows if _panel(row) == op], looks)
+        _draw_times(axes, [row for row in rows if _panel(row) == op])
         axes.set_title(op)
     for axes in list(figure.axes)[len(ops) :]:
         axes.remove()
@@ -93,13 +99,13 @@ def _draw_roof(axes: Axes, limits: Limits, intensities: list[float], dtypes: lis
     axes.plot(bends, [x * cache for x in bends], "-.", color="lightgrey", label="limit in cache")
 
 
-def _draw_times(axes: Axes, rows: list[dict[str, Any]], looks: dict[str, tuple[str, str]]) -> None:
+def _draw_times(axes: Axes, rows: list[dict[str, Any]]) -> None:
     curves: dict[str, dict[int, float]] = {}
     for row in rows:
         for name, factor in {row["backend"]: 1.0, **row["rivals"]}.items():
             curves.setdefault(name, {}).setdefault(row["bytes"], row["median_us"] * factor)
-    for name, curve in curves.items():
-        colour, marker = looks[name]
+    looks = cycle(zip(COLOURS, MARKERS, strict=True))
+    for (name, curve), (colour, marker) in zip(curves.items(), looks, strict=False):
         axes.plot(
             *zip(*sorted(curve.items()), strict=True), color=colour, marker=marker, markersize=4, label=name
         )
@@ -110,10 +116,6 @@ def _draw_times(axes: Axes, rows: list[dict[str, Any]], looks: dict[str, tuple[s
 
 def _panel(row: dict[str, Any]) -> str:
     return " ".join(filter(None, (row["op"], row["setting"])))
-
-
-def _marker(row: dict[str, Any]) -> str:
-    return {"float32": "o", "bfloat16": "s", "float16": "^"}.get(row["dtype"], "D")
 
 
 def _machine(report: Report) -> str:

@@ -33,11 +33,13 @@ class Workload:
     Attributes:
         optimizer: What is timed.
         parameters: Its parameters.
+        gradients: What each step is given; some optimizers take the gradients away with them.
         before: Their values before the first step.
     """
 
     optimizer: Optimizer
     parameters: list[Tensor]
+    gradients: list[Tensor]
     before: list[Tensor]
 
 
@@ -84,25 +86,25 @@ def case(name: str, shapes: tuple[tuple[int, int], ...], rivals: Iterator[Conten
 
 
 def _start(contender: Contender, inputs: Inputs) -> Workload:
-    parameters = []
-    for index in range(len(inputs) // 2):
-        parameter = nn.Parameter(inputs[f"param{index}"])
-        parameter.grad = inputs[f"grad{index}"]
-        parameters.append(parameter)
+    count = len(inputs) // 2
+    parameters: list[Tensor] = [nn.Parameter(inputs[f"param{index}"]) for index in range(count)]
+    gradients = [inputs[f"grad{index}"] for index in range(count)]
     before = [parameter.detach().clone() for parameter in parameters]
-    return Workload(contender.build(list(parameters)), list(parameters), before)
+    return Workload(contender.build(parameters), parameters, gradients, before)
 
 
 def _run(workload: Workload) -> Workload:
     for _ in range(REFRESH_PERIOD):
+        for parameter, gradient in zip(workload.parameters, workload.gradients, strict=True):
+            parameter.grad = gradient
         workload.optimizer.step()
     return workload
 
 
 def _descending(workload: Workload) -> Results:
     """Tell of each parameter whether it moved against its gradient."""
-    moved = zip(workload.parameters, workload.before, strict=True)
-    slopes = [((p.detach() - old) * p.grad).sum() for p, old in moved if p.grad is not None]
+    moved = zip(workload.parameters, workload.before, workload.gradients, strict=True)
+    slopes = [((parameter.detach() - old) * gradient).sum() for parameter, old, gradient in moved]
     return (torch.stack([(slope < 0).to(torch.float64) for slope in slopes]),)
 
 
