@@ -1,11 +1,14 @@
 """Arguments in the form that torch's dispatcher takes."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from torch import Tensor
 
 from .._schema.checks import require_integer, scalar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def random_arguments(op: str, *, seed: int, step: int | Tensor, stream: int, offset: int) -> dict[str, Any]:
@@ -45,3 +48,13 @@ def _seed_and_step(op: str, seed: int, step: int | Tensor) -> dict[str, Any]:
     if not isinstance(step, Tensor):
         require_integer(op, 0, 2**32 - 1, step=step)
     return {"seed": seed - 2**64 if seed >= 2**63 else seed, "step": scalar(step)}
+
+
+def constant_when_compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Mark a function whose result a compiled graph takes as a constant.
+
+    This is torch.compiler.assume_constant_result without the import of the compiler, which takes longer than that
+    of this package.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function

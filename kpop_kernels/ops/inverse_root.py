@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import coefficients
+from ._arguments import constant_when_compiled
 
 Schedule = Literal["cushioned", "cans"] | Sequence[tuple[float, float]]
 Precision = Literal["auto", "fp32", "tf32", "fp16", "bf16"]
@@ -163,7 +164,7 @@ def _options(
     }
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def _flat(schedule: Schedule | Literal["second_stage"]) -> list[float]:
     """Return a schedule as one list of numbers; a compiled graph takes it as a constant."""
     polynomials: Sequence[Sequence[float]]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import coefficients as schedules
+from ._arguments import constant_when_compiled
 
 Coefficients = Literal["polar_express", "muon", "cans"] | Sequence[tuple[float, float, float]]
 Method = Literal["auto", "standard", "gram"]
@@ -148,7 +149,7 @@ def _options(
     }
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def _flat(coefficients: Coefficients, steps: int) -> list[float]:
     """Return a schedule as one list of numbers; a compiled graph takes it as a constant."""
     named = isinstance(coefficients, str)
