@@ -90,3 +90,9 @@ def test_imports_without_triton_and_numpy():
     assert done.returncode == 0, done.stderr
     expected = backends.available() | {"triton": "triton is not installed"}
     assert done.stdout.strip() == str(expected)
+
+
+def test_importing_the_package_does_not_import_the_compiler():
+    """torch._dynamo alone takes more than a second, and brings triton."""
+    done = python("-c", "import sys, kpop_kernels.optim; sys.exit('torch._dynamo' in sys.modules)")
+    assert done.returncode == 0
