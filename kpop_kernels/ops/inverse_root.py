@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import coefficients
+from .._schema import compute_dtype
 from ._arguments import constant_when_compiled
 
 Schedule = Literal["cushioned", "cans"] | Sequence[tuple[float, float]]
@@ -98,7 +99,7 @@ def inverse_root(
     if out is None:
         root, bound = torch.ops.kpop.inverse_root(A, p, **options)
     else:
-        root, bound = out, torch.empty(A.shape[:-2], dtype=_compute_dtype(A), device=A.device)
+        root, bound = out, torch.empty(A.shape[:-2], dtype=compute_dtype(A), device=A.device)
         torch.ops.kpop.inverse_root.out(A, p, **options, out0=root, out1=bound)
     return (root, _info(A, root, bound, p, options)) if check else root
 
@@ -140,7 +141,7 @@ def inverse_root_foreach(
         [torch.empty_like(item, memory_format=torch.contiguous_format) for item in A] if out is None else out
     )
     roots = list(roots)
-    bounds = [torch.empty(item.shape[:-2], dtype=_compute_dtype(item), device=item.device) for item in A]
+    bounds = [torch.empty(item.shape[:-2], dtype=compute_dtype(item), device=item.device) for item in A]
     options = _options(schedule, precision, damping, relative_damping, method)
     if len(A):
         torch.ops.kpop.inverse_root_foreach(list(A), roots, bounds, p, **options)
@@ -175,10 +176,6 @@ def _flat(schedule: Schedule | Literal["second_stage"]) -> list[float]:
     else:
         polynomials = schedule
     return [float(c) for polynomial in polynomials for c in polynomial]
-
-
-def _compute_dtype(A: Tensor) -> torch.dtype:
-    return torch.float64 if A.dtype == torch.float64 else torch.float32
 
 
 def _info(A: Tensor, root: Tensor, bound: Tensor, p: int, options: dict[str, Any]) -> InverseRootInfo:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
+from .._schema import compute_dtype
 from ..ops import gram_ema_
 
 Approximation = Literal["expand", "reduce"]
@@ -131,7 +132,7 @@ class Capture:
             if rows is None:
                 continue
             if kind not in sides:
-                dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+                dtype = compute_dtype(parameter)
                 n = rows.shape[-1]
                 total = rows.new_zeros(n, dtype=dtype) if self.center else None
                 sides[kind] = SideSum(rows.new_zeros(n, n, dtype=dtype), total)

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from .._dense import dense
 from .native import kernels, threads
 
 
@@ -35,27 +36,23 @@ def kron_adam_(
         G = G @ Q_R
     if G is grad or not G.is_contiguous():
         G = G.clone(memory_format=torch.contiguous_format)
-    m, v = exp_avg.contiguous(), exp_avg_sq.contiguous()
     t = step.item()
-    kernels().adam(
-        G.data_ptr(),
-        m.data_ptr(),
-        v.data_ptr(),
-        G.numel(),
-        beta1=beta1,
-        one_minus_beta1=1 - beta1,
-        beta2=beta2,
-        one_minus_beta2=1 - beta2,
-        correction1=1 / _bias_correction(beta1, t),
-        correction2=1 / _bias_correction(beta2, t),
-        eps=eps,
-        sign=-1.0 if maximize else 1.0,
-        threads=threads(),
-    )
-    if m is not exp_avg:
-        exp_avg.copy_(m)
-    if v is not exp_avg_sq:
-        exp_avg_sq.copy_(v)
+    with dense(exp_avg, exp_avg_sq) as (m, v):
+        kernels().adam(
+            G.data_ptr(),
+            m.data_ptr(),
+            v.data_ptr(),
+            G.numel(),
+            beta1=beta1,
+            one_minus_beta1=1 - beta1,
+            beta2=beta2,
+            one_minus_beta2=1 - beta2,
+            correction1=1 / _bias_correction(beta1, t),
+            correction2=1 / _bias_correction(beta2, t),
+            eps=eps,
+            sign=-1.0 if maximize else 1.0,
+            threads=threads(),
+        )
     _update(param, G, Q_L, Q_R, lr.item(), weight_decay)
 
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ..._native import Cpu, Float, RandomStream
-from .._dense import dense as dense
 
 FLOATS = {
     torch.float32: Float.float32,
