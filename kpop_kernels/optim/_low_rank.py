@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .._schema import compute_dtype
 from .._schema.quantize import adam_bound
 from ._base import MatrixOptimizer
 from ._buckets import Work
@@ -15,7 +16,7 @@ from ._checks import require_choices, require_counts, require_fractions, require
 from ._nystrom import nystrom_eigh, sketch_generator
 from ._projection import Parts, block_lift, block_project
 from ._refresh import refresh_due
-from ._routing import as_matrices, compute_dtype, matrices
+from ._routing import as_matrices, matrices
 from ._updates import descend_
 
 SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (

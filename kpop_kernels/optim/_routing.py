@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 Treatment = Literal["both", "left", "right", "adam"]
@@ -135,8 +134,3 @@ def matrices(parameter: Tensor, rule: Rule) -> Iterator[Tensor]:
     yield matrix
     if matrix.data_ptr() != parameter.data_ptr():
         parameter.copy_(matrix.view_as(parameter))
-
-
-def compute_dtype(parameter: Tensor) -> torch.dtype:
-    """Return the dtype of a parameter's state and updates: float32, or float64 for float64."""
-    return torch.float64 if parameter.dtype == torch.float64 else torch.float32

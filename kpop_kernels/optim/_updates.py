@@ -5,10 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._schema import compute_dtype
 from ..ops import kron_adam_
 from ._buckets import Work
 from ._refresh import SIDES
-from ._routing import Rule, compute_dtype
+from ._routing import Rule
 
 
 def new_adam_state(parameter: Tensor, rule: Rule) -> dict[str, Any]:

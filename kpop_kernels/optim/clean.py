@@ -5,9 +5,10 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from .._schema import compute_dtype
 from ._buckets import Work
 from ._low_rank import LowRankOptimizer, new_low_rank_state
-from ._routing import Rules, compute_dtype
+from ._routing import Rules
 from ._updates import new_adam_state
 
 

@@ -7,11 +7,12 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from .._schema import compute_dtype
 from ..ops import newton_schulz_foreach
 from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_positive
-from ._routing import Rules, compute_dtype, matrices
+from ._routing import Rules, matrices
 from ._updates import descend_, gradient_like, new_adam_state
 
 Adjustment = Literal["original", "match_rms_adamw", "spectral"]

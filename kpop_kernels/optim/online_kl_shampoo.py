@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from .._schema import compute_dtype
 from ..ops import inverse_root_foreach, syrk
 from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_nonnegative, require_positive
-from ._routing import Rules, compute_dtype, matrices
+from ._routing import Rules, matrices
 from ._triangle import pack, packed_length, unpack
 from ._updates import descend_, gradient_like, new_adam_state
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from .._schema import compute_dtype
 from .._schema.quantize import QUANTIZABLE, block_count
 from ..ops import (
     adam8_,
@@ -17,7 +18,7 @@ from ..ops import (
 from ._buckets import Work
 from ._checks import require_choices
 from ._low_rank import LowRankOptimizer, new_low_rank_state
-from ._routing import Rules, as_matrices, compute_dtype, matrices
+from ._routing import Rules, as_matrices, matrices
 from ._updates import new_adam_state
 
 _BLOCK_SIZE = 256

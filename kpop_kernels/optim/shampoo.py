@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from .._schema import compute_dtype
 from ..ops import gram_ema_, inverse_root_foreach
 from ._base import MatrixOptimizer
 from ._blocks import Blocks, cut
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_nonnegative, require_positive
 from ._refresh import refresh_due
-from ._routing import Rules, compute_dtype, matrices
+from ._routing import Rules, matrices
 from ._updates import descend_, gradient_like, new_adam_state
 
 
