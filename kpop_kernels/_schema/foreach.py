@@ -65,7 +65,7 @@ def _listed_results(
 
 def _require_equal_lengths(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     named = dict(zip(operator.parameters, args, strict=False)) | kwargs
-    lengths = {name: len(named[name]) for name in operator.listed}
+    lengths = {name: len(named[name]) for name in operator.listed if name in named}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise ValueError(f"{operator.name}: the lists differ in length: {found}")
