@@ -19,9 +19,9 @@ def declare_foreach(single: Operator, *listed: str) -> Operator:
 
     def check(*args: Any, **kwargs: Any) -> None:
         _require_equal_lengths(operator, args, kwargs)
-        for i, (item_args, item_kwargs) in enumerate(operator.items(args, kwargs)):
+        for i, item in enumerate(operator.items(args, kwargs)):
             try:
-                single.check(*item_args, **item_kwargs)
+                single.check(**item)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: item {i}: {error}") from None
         devices = {tensor.device for tensor in operator.deciding(args, kwargs)}
@@ -57,14 +57,14 @@ def _listed_results(
     results = single.results
 
     def of_lists(*args: Any, **kwargs: Any) -> tuple[list[Result], ...]:
-        each = [results(*a, **k) for a, k in operator().items(args, kwargs)]
+        each = [results(**item) for item in operator().items(args, kwargs)]
         return tuple(list(column) for column in zip(*each, strict=True))
 
     return of_lists
 
 
 def _require_equal_lengths(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    named = dict(zip(operator.parameters, args, strict=False)) | kwargs
+    named = operator.named(args, kwargs)
     lengths = {name: len(named[name]) for name in operator.listed}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} has {length}" for name, length in lengths.items())

@@ -58,10 +58,7 @@ class Backend:
 
     def serves(self, op: str, *tensors: Tensor) -> bool:
         """Tell whether this backend runs an operator for the device and dtype of all the tensors."""
-        return op in self._guarded and all(
-            tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
-            for tensor in tensors
-        )
+        return op in self._guarded and all(map(self._computes, tensors))
 
     def why_not(self, op: str, device_type: str) -> str | None:
         """Say why an operator is not served for a device type; None when it is."""
@@ -80,10 +77,13 @@ class Backend:
             raise NotImplementedError(f"backend {self.name!r} does not implement {op}")
         return self._guarded[op]
 
+    def _computes(self, tensor: Tensor) -> bool:
+        return tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
+
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
             for tensor in op.deciding(args, kwargs):
-                if self.serves(op.name, tensor):
+                if self._computes(tensor):
                     continue
                 dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
                 raise TypeError(
@@ -147,8 +147,8 @@ def _with_lists(implementations: dict[str, Callable[..., None]]) -> dict[str, Ca
 
 def _one_by_one(op: Operator, implementation: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
-        for item_args, item_kwargs in op.items(args, kwargs):
-            implementation(*item_args, **item_kwargs)
+        for item in op.items(args, kwargs):
+            implementation(**item)
 
     return run
 
