@@ -30,7 +30,7 @@ def declare_foreach(single: Operator, *listed: str) -> Operator:
 
     operator = Operator(
         name,
-        _with_lists(single.arguments, listed),
+        complete(single.arguments, listed),
         check,
         results=_listed_results(single, lambda: operator),
         result_count=single.result_count,
@@ -41,7 +41,7 @@ def declare_foreach(single: Operator, *listed: str) -> Operator:
     return declare(operator)
 
 
-def _with_lists(arguments: str, listed: tuple[str, ...]) -> str:
+def complete(arguments: str, listed: tuple[str, ...]) -> str:
     """Return an argument list where some arguments are lists; these have no defaults."""
     for name in listed:
         arguments, found = re.subn(rf"(\w+(?:\(\w!\))?)\s+{name}\b(=[^,]*)?", rf"\1[] {name}", arguments)

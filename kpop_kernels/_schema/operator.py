@@ -81,6 +81,13 @@ class Operator:
         keywords = self.arguments.partition("*, ")[2]
         return tuple(re.findall(r"\bTensor\??\s+(\w+)", keywords))
 
+    @cached_property
+    def item_defaults(self) -> dict[str, int]:
+        """Defaults that the operator on one item has for arguments that are lists here."""
+        assert self.single is not None
+        defaults = re.findall(r"\bint (\w+)=(\d+)", self.single.arguments)
+        return {name: int(value) for name, value in defaults if name in self.listed}
+
     def deciding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Tensor]:
         """Return the tensors whose device and dtype choose the backend: one, or one for each item of a list."""
         name, position = self._decider
