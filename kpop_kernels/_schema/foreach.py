@@ -1,36 +1,53 @@
 """Operators on lists of tensors, derived from the operator on one."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from .checks import PLAIN
 from .operator import Operator, Result, declare
 
 
-def declare_foreach(single: Operator, *listed: str) -> Operator:
+def declare_foreach(
+    single: Operator, *listed: str, check_numbers: Callable[..., None] | None = None
+) -> Operator:
     """Declare the operator that applies another one to every item of lists, in one call.
+
+    A backend implements it itself, or it is derived from what the backend has for one item.
 
     Args:
         single: The operator on one item. Its first argument is among the lists.
         listed: Arguments that become lists, one entry an item; the others are shared by all items.
+        check_numbers: Checks the listed arguments of an item that are numbers, given by name, if there are any.
     """
+    numbers = [name for name in listed if re.search(rf"\bint {name}\b", single.arguments)]
+    assert bool(numbers) == (check_numbers is not None)
     stem = single.name.removesuffix("_")
     name = f"{stem}_foreach" + single.name[len(stem) :]
 
+    tensors = [name for name in listed if name not in numbers]
+
     def check(*args: Any, **kwargs: Any) -> None:
         _require_equal_lengths(operator, args, kwargs)
+        checked: set[tuple[Any, ...]] = set()
         for i, item in enumerate(operator.items(args, kwargs)):
+            kind = _kind(item, tensors)
             try:
-                single.check(**item)
+                if kind is None or kind not in checked:
+                    single.check(**item)
+                elif check_numbers is not None:
+                    check_numbers(single.name, **{number: item[number] for number in numbers})
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: item {i}: {error}") from None
+            if kind is not None:
+                checked.add(kind)
         devices = {tensor.device for tensor in operator.deciding(args, kwargs)}
         if len(devices) > 1:
             raise ValueError(f"{name}: the items are on {len(devices)} devices, they must share one")
 
     operator = Operator(
         name,
-        complete(single.arguments, listed),
+        _with_lists(single.arguments, listed),
         check,
         results=_listed_results(single, lambda: operator),
         result_count=single.result_count,
@@ -41,7 +58,15 @@ def declare_foreach(single: Operator, *listed: str) -> Operator:
     return declare(operator)
 
 
-def complete(arguments: str, listed: tuple[str, ...]) -> str:
+def _kind(item: dict[str, Any], names: Sequence[str]) -> tuple[Any, ...] | None:
+    """Return what the check of an item sees of its tensors; None where sizes may be symbols."""
+    tensors = [item[name] for name in names]
+    if any(type(tensor) not in PLAIN for tensor in tensors):
+        return None
+    return tuple([(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors])
+
+
+def _with_lists(arguments: str, listed: tuple[str, ...]) -> str:
     """Return an argument list where some arguments are lists; these have no defaults."""
     for name in listed:
         arguments, found = re.subn(rf"(\w+(?:\(\w!\))?)\s+{name}\b(=[^,]*)?", rf"\1[] {name}", arguments)

@@ -156,13 +156,14 @@ class Operator:
         item = self.named(args, kwargs)
         out = item.pop("out", None)
         columns = [item[name] for name in self.listed]
+        rows = zip(*columns, strict=True)
         if out is None:
-            for row in zip(*columns, strict=True):
+            for row in rows:
                 item.update(zip(self.listed, row, strict=True))
                 yield item
             return
         results = out if self.result_count == 1 else zip(*out, strict=True)
-        for result, *row in zip(results, *columns, strict=True):
+        for row, result in zip(rows, results, strict=True):
             item.update(zip(self.listed, row, strict=True), out=result)
             yield item
 

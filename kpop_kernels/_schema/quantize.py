@@ -39,9 +39,13 @@ def require_block_size(op: str, block_size: int) -> None:
         )
 
 
-def _require_random(op: str, step: Tensor | None, stream: int, offset: int, device: torch.device) -> None:
+def _require_place(op: str, *, stream: int, offset: int) -> None:
     require.require_integer(op, 0, 2**32 - 1, stream=stream)
     require.require_integer(op, 0, 2**63 - 1, offset=offset)
+
+
+def _require_random(op: str, step: Tensor | None, stream: int, offset: int, device: torch.device) -> None:
+    _require_place(op, stream=stream, offset=offset)
     require.require_scalar(op, step=step)
     require.require_device(op, device, step=step)
 
@@ -297,15 +301,18 @@ stochastic_round_bf16 = declare(
     )
 )
 
-declare_foreach(quantize_int8, "x", "stream", "offset")
+declare_foreach(quantize_int8, "x", "stream", "offset", check_numbers=_require_place)
 declare_foreach(dequantize_int8, "codes", "scales", "zero_points")
 declare_foreach(quantize_dynamic8, "x")
 declare_foreach(dequantize_dynamic8, "codes", "absmax")
-declare_foreach(ema_int8_, "codes", "scales", "zero_points", "x", "stream", "offset")
+declare_foreach(
+    ema_int8_, "codes", "scales", "zero_points", "x", "stream", "offset", check_numbers=_require_place
+)
 declare_foreach(ema_sq_dynamic8_, "codes", "absmax", "x")
 declare_foreach(
     adam8_,
     *("param", "grad", "exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points"),
     *("exp_avg_sq_codes", "exp_avg_sq_absmax", "stream", "offset"),
+    check_numbers=_require_place,
 )
-declare_foreach(stochastic_round_bf16, "x", "stream", "offset")
+declare_foreach(stochastic_round_bf16, "x", "stream", "offset", check_numbers=_require_place)
