@@ -34,7 +34,7 @@ class LowRankOptimizer(MatrixOptimizer):
     """
 
     _shortest_side = 1
-    _noise = 1e-6
+    _noise = 1e-5
     """Norm of a part, relative to the gradient's, below which it is the rounding error of a part that is zero."""
 
     def _validate(self, group: dict[str, Any]) -> None:

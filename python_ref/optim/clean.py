@@ -67,7 +67,7 @@ class Clean:
     limiter_scope: str = "C"
     exact_transport: bool = False
     bound: float = math.inf
-    noise: float = 1e-6
+    noise: float = 1e-5
     step_count: int = 0
     bases: list[Tensor | None] = field(init=False)
     eigvals: list[Tensor] = field(init=False)

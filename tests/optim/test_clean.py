@@ -232,6 +232,21 @@ def test_a_gradient_of_low_rank_moves_nothing_but_what_it_spans():
     assert outside.norm() < 1e-3 * W.norm()
 
 
+@pytest.mark.parametrize("shape", [(96, 256), (256, 96), (320, 512)])
+def test_what_complete_bases_leave_in_float32_is_rounding_error_and_counts_as_zero(shape):
+    rank = 96
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(size, rank, generator=generator) for size in shape)
+    parameter = nn.Parameter(torch.zeros(shape))
+    optimizer = Clean([parameter], rank=rank)
+    parameter.grad = left @ right.mT
+    optimizer.step()
+    state = optimizer.state[parameter]
+    assert all(state[f"exp_avg_{part}"].count_nonzero() == 0 for part in "AB")
+    assert state["exp_avg_sq_C"].count_nonzero() == 0
+    assert (parameter * parameter.grad).sum() < 0
+
+
 def test_a_side_that_is_too_long_leaves_the_whole_matrix_to_adam():
     params = [nn.Parameter(torch.zeros(40, 6)), nn.Parameter(torch.zeros(20, 6))]
     for p in params:
