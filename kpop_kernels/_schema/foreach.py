@@ -61,7 +61,7 @@ def declare_foreach(
 
 def _kind(item: dict[str, Any], names: Sequence[str]) -> tuple[Any, ...] | None:
     """Return what the check of an item sees of its arguments; None where sizes may be symbols."""
-    values = [item[name] for name in names]
+    values = [item.get(name) for name in names]
     if any(isinstance(value, Tensor) and type(value) not in PLAIN for value in values):
         return None
     return tuple([_seen(value) if isinstance(value, Tensor) else value for value in values])
@@ -96,7 +96,7 @@ def _listed_results(
 
 def _require_equal_lengths(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     named = operator.named(args, kwargs)
-    lengths = {name: len(named[name]) for name in operator.listed}
+    lengths = {name: len(named[name]) for name in operator.listed if name in named}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise ValueError(f"{operator.name}: the lists differ in length: {found}")
