@@ -197,6 +197,14 @@ class Cpu:
         relative_damping: float,
         threads: int,
     ) -> None: ...
+    def normalize(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        *,
+        damping: float,
+        relative_damping: float,
+        threads: int,
+    ) -> None: ...
 
 class Cuda:
     """The CUDA kernels on one stream of the current device, where the package was compiled with nvcc.

@@ -8,6 +8,7 @@
 
 #include "kernels.h"
 #include "panels.h"
+#include "tiny_root.h"
 
 namespace kpop::cpu::KPOP_ISA {
 namespace {
@@ -218,6 +219,10 @@ float take_root(Iteration& it, const RootOptions& options, float*& root, Team te
 }
 
 void root_of_one(const RootItem& item, const RootOptions& options, float* memory, Team team) {
+  if (item.n <= MAX_TINY) {
+    if (team.rank == 0) root_of_tiny(item, options, SAFETY);
+    return;
+  }
   Iteration it(item.n, memory);
   float* const shared = it.sums;
   if (team.rank == 0) {
@@ -238,12 +243,35 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
   store_result(it, root, item.out, static_cast<float>(factor * power), team);
 }
 
-}  // namespace
+// The normalized matrix, rows one after another, for what else is to be done with it.
+void normalize_one(const RootItem& item, const RootOptions& options, float* memory, Team team) {
+  if (team.rank != 0) return;
+  const Iteration it(item.n, memory);
+  float unit;
+  const float bound = normalize(it, item.A, options, unit);
+  *item.bound = bound * unit;
+  if (bound > 0)
+    store_result(it, it.Y, item.out, 1, Team{});
+  else
+    fill(item.out, item.n * item.n, bound == 0 ? 0 : NAN);
+}
 
-void inverse_root(const RootItem* items, int64_t count, const RootOptions& options, int threads) {
+int64_t largest_workspace(const RootItem* items, int64_t count) {
   int64_t largest = 0;
   for (int64_t i = 0; i < count; ++i) largest = items[i].n > largest ? items[i].n : largest;
-  for_each_item(count, Iteration::floats(largest), threads, [=](int64_t i, float* memory, Team team) {
+  return Iteration::floats(largest);
+}
+
+}  // namespace
+
+void normalize(const RootItem* items, int64_t count, const RootOptions& options, int threads) {
+  for_each_item(count, largest_workspace(items, count), threads, [=](int64_t i, float* memory, Team team) {
+    normalize_one(items[i], options, memory, team);
+  });
+}
+
+void inverse_root(const RootItem* items, int64_t count, const RootOptions& options, int threads) {
+  for_each_item(count, largest_workspace(items, count), threads, [=](int64_t i, float* memory, Team team) {
     root_of_one(items[i], options, memory, team);
   });
 }

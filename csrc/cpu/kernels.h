@@ -85,6 +85,10 @@ struct Kernels {
 
   // out <- (A + delta I)^(-1/p) for symmetric positive semidefinite matrices of any sizes.
   void (*inverse_root)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
+
+  // out <- (A + delta I) / bound, symmetric, for the other ways to a root: its spectrum lies in [0, 1). Zero where
+  // the bound is, NaN where A holds one.
+  void (*normalize)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
 };
 
 namespace baseline { extern const Kernels kernels; }

@@ -86,10 +86,10 @@ def inverse_root(
     Numerics:
         Relative Frobenius error against float64, by Newton–Schulz: float32 2e-4·max(1, κ/1e4) ("cans": 5e-5
         for κ ≤ 1e3), tf32 and fp16 8e-3 for κ ≤ 1e3 and 3e-2 for κ ≤ 1e5, bf16 5e-2 for κ ≤ 1e3; four times
-        that where half of the spectrum sits at λ_min. By eigh in float32: 4·κ·2⁻²⁴, which is less for κ < 1e3
-        and up to 10 times more for κ = 1e5. Eigenvalues below 1e-7·L count as about that large. A zero matrix
-        without damping gives zero. A NaN or Inf poisons its own matrix only. Norms from 1e-30 to 1e30 make no
-        difference.
+        that where half of the spectrum sits at λ_min. By eigh in float32: as by Newton–Schulz, and 4·κ·2⁻²⁴
+        where that is less. Up to n = 3 the iteration runs in float64, where the device has it. Eigenvalues
+        below 1e-7·L count as about that large. A zero matrix without damping gives zero. A NaN or Inf poisons
+        its own matrix only. Norms from 1e-30 to 1e30 make no difference.
 
     Source:
         Higham, Functions of Matrices (2008), ch. 6; Online KL Shampoo; schedules: see

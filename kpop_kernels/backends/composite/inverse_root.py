@@ -13,6 +13,9 @@ from .symmetric import mirror
 
 Rounding = Callable[[Tensor, float], Tensor]
 
+TINY = 3
+"""Up to this order there are too few roundings to average out; such matrices are computed in float64."""
+
 
 def inverse_root(
     A: Tensor,
@@ -32,9 +35,10 @@ def inverse_root(
     if not A.numel():
         bound.zero_()
         return
-    S = A.to(compute_dtype(A)).reshape(-1, n, n)
+    dtype = torch.float64 if n <= TINY and A.device.type != "mps" else compute_dtype(A)
+    S = A.to(dtype).reshape(-1, n, n)
     normalized = normalize(S, damping, relative_damping)
-    rounding = _rounding("fp32" if A.dtype == torch.float64 else precision)
+    rounding = _rounding("fp32" if dtype == torch.float64 else precision)
     if method == "eigh":
         factor = eigh_factor(normalized.Y, p)
         X = factor @ factor.mT
