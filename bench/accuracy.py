@@ -128,7 +128,9 @@ def _polar_lines(sizes: Sequence[int]) -> Iterator[Sequence[str]]:
             X = [make(n, aspect * n) for n in sizes]
             expected = [python_ref.newton_schulz.map_singular_values(item, POLAR_STEPS) for item in X]
             for method in ("standard", "gram"):
-                polar = partial(backends.get("cpu").newton_schulz, **POLAR | {"method": method, "restarts": [2]})
+                polar = partial(
+                    backends.get("cpu").newton_schulz, **POLAR | {"method": method, "restarts": [2]}
+                )
                 errors = [
                     frobenius_error(polar(item), right) for item, right in zip(X, expected, strict=True)
                 ]

@@ -192,6 +192,7 @@ class Cpu:
         p: int,
         *,
         schedule: Sequence[float],
+        shorter: Sequence[tuple[float, Sequence[float]]],
         second_stage: Sequence[float],
         damping: float,
         relative_damping: float,

@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "definite.h"
 #include "kernels.h"
 #include "panels.h"
 #include "tiny_root.h"
@@ -18,10 +19,10 @@ constexpr float SAFETY = 1.01f;
 // The matrices of one iteration: order n, padded to whole tiles, in panels.
 struct Iteration {
   int64_t n, padded;
-  float *Y, *Z, *P, *P_transposed, *spare, *sums;
+  float *Y, *Z, *P, *spare, *sums;
 
   Iteration(int64_t n, float* memory) : n(n), padded(tiles(n) * TILE) {
-    float** const parts[] = {&Y, &Z, &P, &P_transposed, &spare, &sums};
+    float** const parts[] = {&Y, &Z, &P, &spare, &sums};
     for (float** part : parts) {
       *part = memory;
       memory += padded * padded;
@@ -30,7 +31,7 @@ struct Iteration {
 
   static int64_t floats(int64_t n) {
     const int64_t padded = tiles(n) * TILE;
-    return 5 * padded * padded + padded;
+    return 4 * padded * padded + padded;
   }
 
   float* diagonal(float* matrix, int64_t i) const {
@@ -102,9 +103,12 @@ float spectrum_bound(const Iteration& it, const float* matrix) {
   return SAFETY * fminf(static_cast<float>(wolkowicz_styan), collatz_wielandt);
 }
 
-// to <- a X + b AᵀB, a product known to be symmetric.
-void update(const Iteration& it, const float* A, const float* B, const float* X, float* to, float a, float b,
-            Team team) {
+// A symmetric matrix as a left factor: its panels are read in order.
+Transposed symmetric(const Iteration& it, const float* matrix) { return {matrix, it.padded}; }
+
+// to <- a X + b times the product of a left factor and B, known to be symmetric.
+template <class Factor>
+void update(const Iteration& it, Factor A, const float* B, const float* X, float* to, float a, float b, Team team) {
   symmetric_product(A, B, it.padded / TILE, it.padded, team, [=](int64_t i, int64_t j, Tile tile) {
     const Tile old = load_tile(X + tile_offset(i, j, it.padded), TILE);
 #pragma GCC unroll 16
@@ -116,11 +120,10 @@ void update(const Iteration& it, const float* A, const float* B, const float* X,
   team.wait();
 }
 
-// P <- ZY and its transpose.
+// P <- ZY.
 void multiply_in_full(const Iteration& it, Team team) {
-  full_product(it.Z, it.Y, it.padded / TILE, it.padded, team, [=](int64_t i, int64_t j, const Tile& tile) {
+  full_product(symmetric(it, it.Z), it.Y, it.padded / TILE, it.padded, team, [=](int64_t i, int64_t j, const Tile& tile) {
     store_tile(it.P + tile_offset(i, j, it.padded), TILE, tile);
-    store_tile(it.P_transposed + tile_offset(j, i, it.padded), TILE, transposed(tile));
   });
   team.wait();
 }
@@ -141,7 +144,7 @@ void iterate(Iteration& it, const Schedule& schedule, Limit wanted, Team team) {
     const bool update_Y = step < last || wanted == Limit::root;
     const bool update_Z = step < last || wanted == Limit::inverse_root;
     if (step == 0) {
-      if (update_Y) update(it, it.Y, it.Y, it.Y, it.spare, a, b, team);
+      if (update_Y) update(it, symmetric(it, it.Y), it.Y, it.Y, it.spare, a, b, team);
       if (team.rank == 0) scale_and_shift(it, it.Y, it.Z, b, a);
       team.wait();
       if (update_Y) exchange(it.Y, it.spare);
@@ -149,11 +152,11 @@ void iterate(Iteration& it, const Schedule& schedule, Limit wanted, Team team) {
     }
     multiply_in_full(it, team);
     if (update_Y) {
-      update(it, it.Y, it.P, it.Y, it.spare, a, b, team);
+      update(it, symmetric(it, it.Y), it.P, it.Y, it.spare, a, b, team);
       exchange(it.Y, it.spare);
     }
     if (update_Z) {
-      update(it, it.Z, it.P_transposed, it.Z, it.spare, a, b, team);
+      update(it, Untransposed{it.P, it.padded}, it.Z, it.Z, it.spare, a, b, team);
       exchange(it.Z, it.spare);
     }
   }
@@ -194,12 +197,26 @@ float normalize(const Iteration& it, const float* A, const RootOptions& options,
   return bound;
 }
 
+// The number of the first shorter schedule that is proved to serve Y, or of none of them, by bisection.
+int shortest_schedule(const Iteration& it, const RootOptions& options) {
+  const float rounding = it.n * (FLT_EPSILON / 2);
+  int first = 0, end = options.shorter_count;
+  while (first < end) {
+    const int middle = (first + end) / 2;
+    if (is_definite(it.Y, it.padded / TILE, options.shorter[middle].least + rounding, it.P))
+      end = middle;
+    else
+      first = middle + 1;
+  }
+  return first;
+}
+
 // The root of Y for p = 1, 2, 4; returns what it must be multiplied with.
-float take_root(Iteration& it, const RootOptions& options, float*& root, Team team) {
-  iterate(it, options.schedule, Limit::inverse_root, team);
+float take_root(Iteration& it, const Schedule& schedule, const RootOptions& options, float*& root, Team team) {
+  iterate(it, schedule, Limit::inverse_root, team);
   root = it.Z;
   if (options.p == 1) {
-    update(it, it.Z, it.Z, it.Z, it.spare, 0, 1, team);
+    update(it, symmetric(it, it.Z), it.Z, it.Z, it.spare, 0, 1, team);
     root = it.spare;
   }
   if (options.p != 4) return 1;
@@ -230,15 +247,19 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
     const float bound = normalize(it, item.A, options, unit);
     shared[0] = bound;
     shared[1] = unit;
+    shared[2] = bound > 0 ? shortest_schedule(it, options) : 0;
     *item.bound = bound * unit;
     if (!(bound > 0)) fill(item.out, item.n * item.n, bound == 0 ? 0 : NAN);
   }
   team.wait();
   const float bound = shared[0], unit = shared[1];
+  const int shorter = static_cast<int>(shared[2]);
   team.wait();
   if (!(bound > 0)) return;
   float* root;
-  const float factor = take_root(it, options, root, team);
+  const Schedule& schedule =
+      shorter < options.shorter_count ? options.shorter[shorter].schedule : options.schedule;
+  const float factor = take_root(it, schedule, options, root, team);
   const double power = pow(static_cast<double>(bound) * unit, -1.0 / options.p);
   store_result(it, root, item.out, static_cast<float>(factor * power), team);
 }

@@ -34,10 +34,19 @@ struct Schedule {
   int steps;
 };
 
+// A schedule for spectra that lie in [least, 1] of their bound.
+struct BoundedSchedule {
+  float least;
+  Schedule schedule;
+};
+
+// Of `shorter`, from fewer to more steps, the first that is proved to serve a matrix replaces `schedule`.
 struct RootOptions {
   int p;
   float damping, relative_damping;
   Schedule schedule, second_stage;
+  const BoundedSchedule* shorter;
+  int shorter_count;
 };
 
 // One n x n matrix, contiguous, and where its root and the bound of its spectrum go.

@@ -89,9 +89,9 @@ def _resolve_small(Y: Tensor, eigvals: Tensor, Q: Tensor) -> tuple[Tensor, Tenso
 
 
 def _eigh(S: Tensor) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues and eigenvectors. Solvers give up on some matrices of low rank, in float64 they do not."""
+    """Return eigenvalues and eigenvectors; float64 solves what float32 gives up on, mostly of low rank."""
     try:
         eigvals, Q = torch.linalg.eigh(S)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         eigvals, Q = torch.linalg.eigh(S.to("cpu", torch.float64))
     return eigvals.to(S), Q.to(S)

@@ -13,7 +13,7 @@ from .symmetric import mirror
 
 Rounding = Callable[[Tensor, float], Tensor]
 
-TINY = 3
+TINY = 8
 """Up to this order there are too few roundings to average out; such matrices are computed in float64."""
 
 

@@ -1,11 +1,13 @@
 """Inverse roots: small matrices iterated in the cache by one kernel call, large ones by their eigenvalues."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ... import coefficients
 from ...tuning import eigh_from
 from .._spectrum import Normalized, eigh_factor
 from .native import kernels, threads
@@ -51,6 +53,7 @@ def inverse_root_foreach(
         batches,
         p,
         schedule=schedule,
+        shorter=_shorter(tuple(schedule)),
         second_stage=second_stage,
         damping=damping,
         relative_damping=relative_damping,
@@ -59,6 +62,18 @@ def inverse_root_foreach(
     for tensor, written in temporaries:
         if written is not tensor:
             tensor.copy_(written)
+
+
+@lru_cache
+def _shorter(schedule: tuple[float, ...]) -> tuple[tuple[float, tuple[float, ...]], ...]:
+    """Return what may replace a schedule where the spectrum allows it: the default's promise is its error."""
+    if schedule != _flat(coefficients.inverse_root_schedule("cushioned")):
+        return ()
+    return tuple((least, _flat(shorter)) for least, shorter in coefficients.shorter_schedules())
+
+
+def _flat(schedule: coefficients.Schedule) -> tuple[float, ...]:
+    return tuple(c for polynomial in schedule for c in polynomial)
 
 
 def _eigh_root(
