@@ -91,7 +91,8 @@ def _resolve_small(Y: Tensor, eigvals: Tensor, Q: Tensor) -> tuple[Tensor, Tenso
 def _eigh(S: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenvalues and eigenvectors; float64 solves what float32 gives up on, mostly of low rank."""
     try:
-        eigvals, Q = torch.linalg.eigh(S)
+        # There is no solver for Apple GPUs.
+        eigvals, Q = torch.linalg.eigh(S.cpu() if S.device.type == "mps" else S)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         eigvals, Q = torch.linalg.eigh(S.to("cpu", torch.float64))
     return eigvals.to(S), Q.to(S)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ... import coefficients
 from ..._schema import compute_dtype
+from .. import _lists
 from .._spectrum import eigh_factor, normalize, spectrum_bound
 from .symmetric import mirror
 
@@ -51,18 +52,8 @@ def inverse_root(
 def inverse_root_foreach(
     A: Sequence[Tensor], out: Sequence[Tensor], bounds: Sequence[Tensor], p: int, **options: Any
 ) -> None:
-    """Write the roots of a list: tensors of one size are computed as one batch."""
-    sizes: dict[int, list[int]] = {}
-    for i, item in enumerate(A):
-        sizes.setdefault(item.shape[-1], []).append(i)
-    for n, members in sizes.items():
-        counts = [bounds[i].numel() for i in members]
-        S = torch.cat([A[i].reshape(count, n, n) for i, count in zip(members, counts, strict=True)])
-        root, bound = torch.empty_like(S), torch.empty(len(S), dtype=compute_dtype(S), device=S.device)
-        inverse_root(S, p, **options, out=(root, bound))
-        for i, X, L in zip(members, root.split(counts), bound.split(counts), strict=True):
-            out[i].copy_(X.reshape(out[i].shape))
-            bounds[i].copy_(L.reshape(bounds[i].shape))
+    """Write the roots of a list and the bounds of the spectra."""
+    _lists.inverse_roots(inverse_root, A, out, bounds, p, **options)
 
 
 def _iterated_root(
