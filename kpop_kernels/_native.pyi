@@ -147,7 +147,16 @@ class Cpu:
         p: int,
         *,
         schedule: Sequence[float],
+        shorter: Sequence[tuple[float, Sequence[float]]],
         second_stage: Sequence[float],
+        damping: float,
+        relative_damping: float,
+        threads: int,
+    ) -> None: ...
+    def normalize(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        *,
         damping: float,
         relative_damping: float,
         threads: int,
