@@ -49,11 +49,14 @@ SMALL = {
     2: ProductConfig(block=64, block_k=64, num_warps=4, num_stages=3),
     4: ProductConfig(block=64, block_k=32, num_warps=8, num_stages=3),
 }
+"""Configurations by the bytes of an operand's element."""
+
 LARGE = {
     2: ProductConfig(block=128, block_k=64, num_warps=8, num_stages=3),
     4: ProductConfig(block=128, block_k=32, num_warps=8, num_stages=3),
 }
-"""Configurations by the bytes of an operand's element."""
+LARGE_IN_REGISTERS = {2: ProductConfig(block=128, block_k=32, num_warps=8, num_stages=4), 4: SMALL[4]}
+"""For devices whose matrix instructions take both operands from registers: fewer of them fit."""
 
 MULTIPROCESSORS = 132
 """Of the device that the choice is made for."""
@@ -65,10 +68,8 @@ def product_config(itemsize: int, orders: Iterable[int], *, operands_in_register
     Args:
         itemsize: Bytes of an operand's element.
         orders: Rows of each result.
-        operands_in_registers: Whether the device's matrix instructions take both operands from registers, where
-            the halves of float32 tiles of 128×128 do not fit.
+        operands_in_registers: Whether the device's matrix instructions take both operands from registers.
     """
-    large = LARGE[itemsize]
+    large = (LARGE_IN_REGISTERS if operands_in_registers else LARGE)[itemsize]
     tiles = sum(map(large.upper_tiles, orders))
-    spills = operands_in_registers and itemsize == 4
-    return SMALL[itemsize] if spills or tiles < MULTIPROCESSORS else large
+    return large if tiles >= MULTIPROCESSORS else SMALL[itemsize]

@@ -21,6 +21,10 @@ FILES: dict[str, str] = {
     "stochastic_round_bf16": "stochastic_round",
     "symm_mm": "symmetric",
     "syrk": "symmetric",
+    "inverse_root": "inverse_root",
+    "inverse_root_foreach": "inverse_root",
+    "newton_schulz": "newton_schulz",
+    "newton_schulz_foreach": "newton_schulz",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 

@@ -74,11 +74,11 @@ def aligned(X: Tensor) -> Tensor:
     return X.contiguous()
 
 
-def configuration(operand: Tensor, orders: Sequence[int]) -> ProductConfig:
-    """Return the configuration for symmetric results of the given orders on the operand's device."""
-    nvidia = operand.is_cuda and torch.version.hip is None
-    in_registers = nvidia and torch.cuda.get_device_capability(operand.device)[0] not in _SHARED_OPERANDS
-    return product_config(operand.itemsize, orders, operands_in_registers=in_registers)
+def configuration(device: torch.device, itemsize: int, orders: Sequence[int]) -> ProductConfig:
+    """Return the configuration for symmetric results of the given orders, from operands of so many bytes."""
+    nvidia = device.type == "cuda" and torch.version.hip is None
+    in_registers = nvidia and torch.cuda.get_device_capability(device)[0] not in _SHARED_OPERANDS
+    return product_config(itemsize, orders, operands_in_registers=in_registers)
 
 
 def _product(
@@ -97,7 +97,7 @@ def _product(
     in_place = out.is_contiguous() and out.shape[-1] == n and not out.data_ptr() % ALIGNMENT
     target = out.view(-1, n, n) if in_place else torch.empty(batch, n, n, dtype=out.dtype, device=out.device)
     addend = target if C is None else _row_major(aligned(C))
-    config = config or configuration(A, [n] * batch)
+    config = config or configuration(A.device, A.itemsize, [n] * batch)
     launch(
         symmetric_product_kernel,
         (batch * config.upper_tiles(n),),
