@@ -1,7 +1,8 @@
 """What all optimizers of this package share: torch.optim's conventions, kept to the letter."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -9,11 +10,11 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
-from ._buckets import Work
+from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_nonnegative
 from ._nonfinite import Finding, examine
-from ._routing import Rule, as_matrices, matrices, route, treatment_of, validate_rules
-from ._updates import adam_step_
+from ._routing import Rule, matrices, route, treatment_of, validate_rules
+from ._updates import adam_steps_
 
 
 class MatrixOptimizer(Optimizer, ABC):
@@ -229,18 +230,21 @@ class MatrixOptimizer(Optimizer, ABC):
                     self._places[id(member)] = (len(self._places), label)
         return self._places[id(parameter)]
 
-    def _adam_step(self, item: Work) -> None:
-        """Move a parameter by Adam, in the basis that its state holds or in the plain one."""
-        rule = self._rule(item.parameter, item.group)
-        with matrices(item.parameter, rule) as matrix:
-            adam_step_(
-                matrix,
-                as_matrices(item.grad, rule).contiguous(),
-                item.state,
-                item.group,
-                decay=self._decay(item.group),
-                found_inf=item.found_inf,
-            )
+    def _adam_steps(self, work: Sequence[Work]) -> None:
+        """Move parameters by Adam, in the bases that their states hold or in the plain one."""
+        for bucket in buckets(work, lambda item: item.parameter):
+            with self._matrices(bucket) as matrices:
+                gradients = [item.grad.reshape(W.shape) for item, W in zip(bucket, matrices, strict=True)]
+                adam_steps_(bucket, matrices, gradients, decay=self._decay(bucket[0].group))
+
+    @contextmanager
+    def _matrices(self, work: Sequence[Work]) -> Iterator[list[Tensor]]:
+        """Yield parameters seen as their rules' matrices, to be overwritten."""
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(matrices(item.parameter, self._rule(item.parameter, item.group)))
+                for item in work
+            ]
 
     def _renewal(self, item: Work, is_due: Callable[[int], bool]) -> int | None:
         """Return the number of a step that renews bases or roots, else None.

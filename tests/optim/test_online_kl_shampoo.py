@@ -68,23 +68,24 @@ def test_golden_first_step():
 
 
 FAULTS = {
-    "shares 1/m and 1/n swapped": ("syrk", lambda X, C=None, alpha=1.0, beta=0.0, side="left": _swapped(
-        X, C, alpha, beta, side)),
+    "shares 1/m and 1/n swapped": ("kl_gram_ema_foreach_", lambda *lists, beta, eps: _swapped(*lists, beta, eps)),
     "variance of a plain average": ("nesterov_variance", lambda beta: (1 - beta) / (1 + beta)),
     "momentum without Nesterov": ("_nesterov_momentum", lambda G, M, beta1: M.lerp_(G, 1 - beta1)),
-    "left root left out": ("_whitened", lambda N, roots: N @ roots["P_R"]),
+    "left root left out": ("whiten_update_foreach_", lambda W, N, P_L, P_R, **scalars: TRUE_UPDATE(
+        W, N, [None] * len(N), P_R, **scalars)),
     "shape scale left out": ("_shape_scale", lambda m, n: 1.0),
     "first factors not scaled": ("_first_factor", lambda G, side, eps: 2 * TRUE_FIRST_FACTOR(G, side, eps)),
 }  # fmt: skip
 TRUE_FIRST_FACTOR = online_kl_shampoo._first_factor
-TRUE_SYRK = online_kl_shampoo.syrk
+TRUE_UPDATE = online_kl_shampoo.whiten_update_foreach_
 
 
-def _swapped(X, C, alpha, beta, side):
-    m, n = X.shape[-2:]
-    if C is not None:
-        alpha = alpha * (n / m if side == "left" else m / n)
-    return TRUE_SYRK(X, C=C, alpha=alpha, beta=beta, side=side)
+def _swapped(S_a, S_b, gradients, P_a, P_b, beta, eps):
+    for left, right, G, own, other in zip(S_a, S_b, gradients, P_a, P_b, strict=True):
+        m, n = G.shape
+        half = G @ other, own @ G
+        left.mul_(beta).add_(half[0] @ half[0].mT, alpha=(1 - beta) / m).diagonal().add_(eps)
+        right.mul_(beta).add_(half[1].mT @ half[1], alpha=(1 - beta) / n).diagonal().add_(eps)
 
 
 @pytest.mark.parametrize(("name", "faulty"), FAULTS.values(), ids=FAULTS)

@@ -135,7 +135,10 @@ def test_the_exponent_of_a_half_gives_the_chapters_other_singular_values(monkeyp
 
 FAULTS = {
     "factors not bias-corrected": ("_damped", lambda item, side: _damped_without_correction(item, side)),
-    "one side left out": ("_whitened", lambda M, state, full: state["root_0"] @ M),
+    "one side left out": (
+        "_whitened",
+        lambda blocks, states, full: [state["root_0"] @ M for M, state in zip(blocks, states, strict=True)],
+    ),
     "not grafted": ("_grafted", lambda U, wanted, matrix_dims: U),
 }
 
