@@ -283,3 +283,15 @@ class Cuda:
         random: RandomStream,
         step: int,
     ) -> None: ...
+    def inverse_root(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        type: Float,
+        p: int,
+        *,
+        float16: bool,
+        first: list[float],
+        second: list[float],
+        damping: float,
+        relative_damping: float,
+    ) -> None: ...
