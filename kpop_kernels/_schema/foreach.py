@@ -44,7 +44,7 @@ def declare_foreach(single: Operator, *listed: str) -> Operator:
 def _with_lists(arguments: str, listed: tuple[str, ...]) -> str:
     """Return an argument list where some arguments are lists; these have no defaults."""
     for name in listed:
-        arguments, found = re.subn(rf"(\w+(?:\(\w!\))?)\s+{name}\b(=[^,]*)?", rf"\1[] {name}", arguments)
+        arguments, found = re.subn(rf"(\w+(?:\(\w!\))?\??)\s+{name}\b(=[^,]*)?", rf"\1[] {name}", arguments)
         assert found == 1, f"{name} is not one argument of ({arguments})"
     return arguments
 

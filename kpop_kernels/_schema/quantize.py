@@ -39,7 +39,8 @@ def require_block_size(op: str, block_size: int) -> None:
         )
 
 
-def _require_random(op: str, step: Tensor | None, stream: int, offset: int, device: torch.device) -> None:
+def require_random(op: str, step: Tensor | None, stream: int, offset: int, device: torch.device) -> None:
+    """Require what names a tensor's random numbers."""
     require.require_integer(op, 0, 2**32 - 1, stream=stream)
     require.require_integer(op, 0, 2**63 - 1, offset=offset)
     require.require_scalar(op, step=step)
@@ -59,6 +60,21 @@ def _require_blocks(op: str, like: Tensor, block_size: int, codes: Tensor, **per
     require.require_device(op, like.device, codes=codes, **per_block)
 
 
+def require_affine_blocks(
+    op: str, like: Tensor, block_size: int, name: str, codes: Tensor, scales: Tensor, zero_points: Tensor
+) -> None:
+    """Require the affine blocks of a tensor."""
+    per_block = {f"{name}_scales": scales, f"{name}_zero_points": zero_points}
+    _require_blocks(op, like, block_size, codes, **per_block)
+
+
+def require_dynamic_blocks(
+    op: str, like: Tensor, block_size: int, name: str, codes: Tensor, absmax: Tensor
+) -> None:
+    """Require the blocks of a tensor on the dynamic map."""
+    _require_blocks(op, like, block_size, codes, **{f"{name}_absmax": absmax})
+
+
 def _check_quantize_int8(
     x: Tensor,
     *,
@@ -75,7 +91,7 @@ def _check_quantize_int8(
     require_block_size(op, block_size)
     require.require_choice(op, "rounding", rounding, ROUNDINGS)
     require.require_choice(op, "mode", mode, MODES)
-    _require_random(op, step, stream, offset, x.device)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _check_dequantize_int8(
@@ -126,7 +142,7 @@ def _check_ema_int8_(
     require.require_dtype_among(op, QUANTIZABLE, x=x)
     require.require_fraction(op, beta=beta)
     _require_blocks(op, x, block_size, codes, scales=scales, zero_points=zero_points)
-    _require_random(op, step, stream, offset, x.device)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _check_ema_sq_dynamic8_(
@@ -169,16 +185,17 @@ def _check_adam8_(
     require.require_fraction(op, beta1=beta1, beta2=beta2)
     require.require_not_negative(op, eps=eps, weight_decay=weight_decay)
     require.require_not_negative(op, clip=0.0 if clip is None else clip)
-    per_block = {"exp_avg_scales": exp_avg_scales, "exp_avg_zero_points": exp_avg_zero_points}
-    _require_blocks(op, param, block_size, exp_avg_codes, **per_block)
-    _require_blocks(op, param, block_size, exp_avg_sq_codes, exp_avg_sq_absmax=exp_avg_sq_absmax)
-    _require_random(op, step, stream, offset, param.device)
+    require_affine_blocks(
+        op, param, block_size, "exp_avg", exp_avg_codes, exp_avg_scales, exp_avg_zero_points
+    )
+    require_dynamic_blocks(op, param, block_size, "exp_avg_sq", exp_avg_sq_codes, exp_avg_sq_absmax)
+    require_random(op, step, stream, offset, param.device)
 
 
 def _check_stochastic_round_bf16(x: Tensor, *, seed: int, step: Tensor, stream: int, offset: int = 0) -> None:
     op = "stochastic_round_bf16"
     require.require_dtype(op, torch.float32, "to be rounded to bfloat16", x=x)
-    _require_random(op, step, stream, offset, x.device)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _affine_results(x: Tensor, *, block_size: int = 256, **_: object) -> tuple[Result, ...]:
@@ -196,7 +213,7 @@ def _restored_results(
     return (Result(codes.shape, dtype),)
 
 
-_RANDOM = "int seed, Tensor step, int stream, int offset=0"
+RANDOM = "int seed, Tensor step, int stream, int offset=0"
 
 quantize_int8 = declare(
     Operator(
@@ -243,7 +260,7 @@ ema_int8_ = declare(
     Operator(
         "ema_int8_",
         "Tensor(a!) codes, Tensor(b!) scales, Tensor(c!) zero_points, Tensor x, *, float beta, "
-        f"{_RANDOM}, int block_size=256",
+        f"{RANDOM}, int block_size=256",
         _check_ema_int8_,
         results=lambda codes, *_, **__: (Result(codes.shape, torch.float32),),
         decided_by="x",
@@ -265,7 +282,7 @@ adam8_ = declare(
         "adam8_",
         "Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg_codes, Tensor(c!) exp_avg_scales, "
         "Tensor(d!) exp_avg_zero_points, Tensor(e!) exp_avg_sq_codes, Tensor(f!) exp_avg_sq_absmax, *, "
-        f"Tensor lr, float beta1, float beta2, float eps, float weight_decay, {_RANDOM}, "
+        f"Tensor lr, float beta1, float beta2, float eps, float weight_decay, {RANDOM}, "
         "int block_size=256, float? clip=None, bool maximize=False, Tensor? found_inf=None",
         _check_adam8_,
     )
@@ -274,7 +291,7 @@ adam8_ = declare(
 stochastic_round_bf16 = declare(
     Operator(
         "stochastic_round_bf16",
-        f"Tensor x, *, {_RANDOM}",
+        f"Tensor x, *, {RANDOM}",
         _check_stochastic_round_bf16,
         results=lambda x, **_: (Result(x.shape, torch.bfloat16),),
     )

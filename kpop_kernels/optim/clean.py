@@ -65,7 +65,7 @@ class Clean(LowRankOptimizer):
 
     Numerics:
         State is float32 (float64 for float64 parameters) whatever the parameter's dtype: 2(m + n)r + 2r² + 4r + 2
-        floats. Parts below 1e-6 of the gradient's norm are rounding errors and count as zero. Pooled second
+        floats. Parts below 1e-5 of the gradient's norm are rounding errors and count as zero. Pooled second
         moments are kept as means whatever ``pool`` is. A basis that cannot be renewed stays and counts in
         `failed_refreshes`.
 
