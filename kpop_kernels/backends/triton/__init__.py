@@ -21,6 +21,7 @@ FILES: dict[str, str] = {
     "stochastic_round_bf16": "stochastic_round",
     "kron_rotate": "kron_rotate",
     "kron_adam_": "kron_adam",
+    "kron_adam_foreach_": "kron_adam",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 

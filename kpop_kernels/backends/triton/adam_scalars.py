@@ -47,7 +47,7 @@ def write_adam_scalars(
     beta2: float,
     weight_decay: float,
 ) -> None:
-    """Write the scalars into the first columns of a row for each step; step and lr are numbers or on the device."""
+    """Write the scalars into the first columns of out, a row for each step; lr is a number or on the device."""
     arguments = (out, out.shape[1], steps, lr, *_logarithms(beta1, beta2), weight_decay)
     launch(adam_scalars_kernel, (out.shape[0],), arguments, _ONE_WARP)
 

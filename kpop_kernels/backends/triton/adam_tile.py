@@ -21,23 +21,26 @@ def adam_tile(
     one_minus_beta2,
     eps,
     limit,
+    AVERAGE: tl.constexpr,
     MAXIMIZE: tl.constexpr,
     CLIP: tl.constexpr,
 ):
-    """Average both moments and return m̂ / (√v̂ + eps)."""
-    if MAXIMIZE:
+    """Average moments with g and return m̂ / (√v̂ + eps), limited to ±limit.
+
+    AVERAGE is "both", "second" where the first moment is kept in another basis, and then "none", where g is the
+    first moment.
+    """
+    if MAXIMIZE and AVERAGE != "none":
         g = -g
-    m = beta1 * load_as_float32(exp_avg_ptr + offsets, inside) + one_minus_beta1 * g
-    store_rounded(exp_avg_ptr + offsets, m, inside)
-    v = beta2 * load_as_float32(exp_avg_sq_ptr + offsets, inside) + (one_minus_beta2 * g) * g
-    store_rounded(exp_avg_sq_ptr + offsets, v, inside)
-    return normalized(m * correction1, v * correction2, eps, limit, CLIP)
-
-
-@triton.jit
-def normalized(m, v, eps, limit, CLIP: tl.constexpr):
-    """Return m / (√v + eps), limited."""
-    N = tl.div_rn(m, tl.sqrt_rn(v) + eps)
+    m = g
+    if AVERAGE == "both":
+        m = beta1 * load_as_float32(exp_avg_ptr + offsets, inside) + one_minus_beta1 * g
+        store_rounded(exp_avg_ptr + offsets, m, inside)
+    v = load_as_float32(exp_avg_sq_ptr + offsets, inside)
+    if AVERAGE != "none":
+        v = beta2 * v + (one_minus_beta2 * g) * g
+        store_rounded(exp_avg_sq_ptr + offsets, v, inside)
+    N = tl.div_rn(m * correction1, tl.sqrt_rn(v * correction2) + eps)
     if CLIP:
         # Comparisons keep NaN, which the minimum of two numbers drops.
         N = tl.where(N > limit, limit, N)

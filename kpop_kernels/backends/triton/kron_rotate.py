@@ -24,9 +24,6 @@ def kron_rotate(
     config: RotationConfig | None = None,
 ) -> None:
     """Write Q_Lᵀ G Q_R, or Q_L G Q_Rᵀ, to out."""
-    if Q_L is None and Q_R is None:
-        out.copy_(G)
-        return
     with dense(out) as (target,):
         if Q_L is not None and Q_R is not None:
             middle = torch.empty(G.shape, dtype=_between(G, Q_L, Q_R), device=G.device)
@@ -34,8 +31,10 @@ def kron_rotate(
             multiply([right_product(middle, Q_R, target)], left=False, inverse=inverse, config=config)
         elif Q_L is not None:
             multiply([left_product(Q_L, G, target)], left=True, inverse=inverse, config=config)
-        else:
+        elif Q_R is not None:
             multiply([right_product(G, Q_R, target)], left=False, inverse=inverse, config=config)
+        else:
+            target.copy_(G)
 
 
 def _between(*tensors: Tensor) -> torch.dtype:

@@ -38,8 +38,10 @@ def product_tile(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Return the sums of a program's tile, its first element, its rows and columns to the end of the matrix, n, and its
-    row of the table, if there is one."""
+    """Return the sums of a program's tile, the number of its first element, and what its end needs.
+
+    That is the rows and columns from there to the end of the matrix, n, and the row of the table, if there is one.
+    """
     tile, row_ptr = tl.program_id(0), a_ptr
     if table_ptr is not None:
         row_ptr = find_product(table_ptr, count, tile)
