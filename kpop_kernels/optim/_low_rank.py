@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from ._nystrom import nystrom_eigh, sketch_generator
 from ._projection import Parts, block_lift, block_project
 from ._refresh import refresh_due
 from ._routing import as_matrices, matrices
-from ._updates import descend_
+from ._updates import bias_correction, descend_, learning_rate
 
 SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (
     ("left", "U_L", "eigvals_L"),
@@ -72,24 +73,27 @@ class LowRankOptimizer(MatrixOptimizer):
                 self._fallback_step(item)
 
     def _low_rank_step(self, item: Work) -> None:
-        parameter, grad, _, group = item
+        parameter, grad, _, group, found_inf = item
         rule = self._rule(parameter, group)
         G = as_matrices(grad, rule).to(compute_dtype(parameter)).contiguous()
         G = -G if group["maximize"] else G
-        state, step = self._load(item), int(item.state["step"].item())
+        state = self._load(item)
         phase = 1 + (self._position(parameter) if group["stagger"] else 0)
-        if refresh_due(step, period=group["precondition_frequency"], phase=phase):
+        period = group["precondition_frequency"]
+        renewal = self._renewal(item, partial(refresh_due, period=period, phase=phase))
+        if renewal is not None:
             old = state["U_L"], state["U_R"]
-            generator = sketch_generator(group["seed"], step=step)
-            for failed in renew_bases(state, G, group, generator, cold=step == 1):
+            generator = sketch_generator(group["seed"], step=renewal)
+            for failed in renew_bases(state, G, group, generator, cold=renewal == 1):
                 self._count_failures(failed)
             self._settle_bases(item, state)
-            if step > 1:
+            if renewal > 1:
                 carry_moments(state, *old, exact=group["transport"] == "exact", noise=self._noise)
-        U = direction(state, G, group, step, noise=self._noise)
+        U = direction(state, G, group, item.state["step"], noise=self._noise)
         self._store(item, state)
+        lr, decay, alpha = learning_rate(group), self._decay(group), group["alpha"]
         with matrices(parameter, rule) as matrix:
-            descend_(matrix, U, lr=float(group["lr"]), decay=self._decay(group), scale=group["alpha"])
+            descend_(matrix, U, lr=lr, decay=decay, scale=alpha, found_inf=found_inf)
 
     @abstractmethod
     def _fallback_step(self, item: Work) -> None:
@@ -97,7 +101,10 @@ class LowRankOptimizer(MatrixOptimizer):
 
     @abstractmethod
     def _load(self, item: Work) -> dict[str, Tensor]:
-        """Return the state of a matrix in floating point, under the keys of `new_low_rank_state`."""
+        """Return the state of a matrix in floating point, under the keys of `new_low_rank_state`.
+
+        It is overwritten; where ``item.found_inf`` is not None it must be a copy.
+        """
 
     @abstractmethod
     def _settle_bases(self, item: Work, state: dict[str, Tensor]) -> None:
@@ -105,7 +112,7 @@ class LowRankOptimizer(MatrixOptimizer):
 
     @abstractmethod
     def _store(self, item: Work, state: dict[str, Tensor]) -> None:
-        """Keep the moments of a loaded state."""
+        """Keep the moments of a loaded state, unless ``item.found_inf`` is not None and not zero."""
 
 
 def new_low_rank_state(
@@ -186,7 +193,7 @@ def carry_moments(
 
 
 def direction(
-    state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: int, *, noise: float
+    state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: Tensor, *, noise: float
 ) -> Tensor:
     """Update moments with a gradient and return what the parameter descends along."""
     U_L, U_R = state["U_L"], state["U_R"]
@@ -238,16 +245,18 @@ def _average(state: dict[str, Tensor], parts: Parts, beta1: float, beta2: float)
         state[key].lerp_(square, 1 - beta2)
 
 
-def _normalized_parts(state: dict[str, Tensor], C: Tensor, group: dict[str, Any], step: int) -> Parts:
+def _normalized_parts(state: dict[str, Tensor], C: Tensor, group: dict[str, Any], step: Tensor) -> Parts:
     """Return the parts of the direction: bias-corrected first moments (C itself) over roots of second ones."""
     (beta1, beta2), eps = group["betas"], group["eps"]
     m, n = C.shape[-2:]
     bound = adam_bound(beta1, beta2) if group["clip"] else math.inf
+    correction2 = bias_correction(beta2, step)
 
     def normalized(M: Tensor, beta: float, key: str, pooled: int, bound: float) -> Tensor:
         entries = pooled if group["pool"] == "sum" else 1
-        v = entries * state[key] / (1 - beta2**step)
-        return clipped(M / (1 - beta**step) / (v.sqrt() + eps), bound * math.sqrt(pooled / entries))
+        v = entries * state[key] / correction2
+        corrected = M / bias_correction(beta, step)
+        return clipped(corrected / (v.sqrt() + eps), bound * math.sqrt(pooled / entries))
 
     return Parts(
         normalized(state["exp_avg"], beta1, "exp_avg_sq", 1, bound),

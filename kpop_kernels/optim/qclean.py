@@ -15,7 +15,7 @@ from ..ops import (
     quantize_dynamic8,
     quantize_int8_foreach,
 )
-from ._buckets import Work
+from ._buckets import Work, keep
 from ._checks import require_choices
 from ._low_rank import LowRankOptimizer, new_low_rank_state
 from ._routing import Rules, as_matrices, matrices
@@ -161,9 +161,9 @@ class QClean(LowRankOptimizer):
         return new_adam_state(parameter, rule)
 
     def _fallback_step(self, item: Work) -> None:
-        parameter, grad, state, group = item
+        parameter, grad, state, group, found_inf = item
         if "exp_avg" in state:
-            self._adam_step(*item)
+            self._adam_step(item)
             return
         rule = self._rule(parameter, group)
         with matrices(parameter, rule) as matrix:
@@ -177,12 +177,13 @@ class QClean(LowRankOptimizer):
                 beta2=group["betas"][1],
                 eps=group["eps"],
                 weight_decay=self._decay(group),
-                step=int(state["step"].item()),
+                step=state["step"],
                 seed=group["seed"],
                 stream=self._stream(parameter, "adam"),
                 block_size=_BLOCK_SIZE,
                 clip=None if group["clip"] else torch.inf,
                 maximize=group["maximize"],
+                found_inf=found_inf,
             )
 
     def _load(self, item: Work) -> dict[str, Tensor]:
@@ -208,7 +209,7 @@ class QClean(LowRankOptimizer):
     def _store(self, item: Work, state: dict[str, Tensor]) -> None:
         self._keep_affine(item, state, _MOMENTS, rounding="stochastic")
         kept = quantize_dynamic8(state["exp_avg_sq"].float(), block_size=_BLOCK_SIZE)
-        item.state.update({f"exp_avg_sq_{name}": tensor for name, tensor in kept._asdict().items()})
+        keep(item, {f"exp_avg_sq_{name}": tensor for name, tensor in kept._asdict().items()})
 
     def _keep_affine(
         self,
@@ -224,11 +225,11 @@ class QClean(LowRankOptimizer):
             block_size=_BLOCK_SIZE,
             rounding=rounding,
             seed=item.group["seed"],
-            step=int(item.state["step"].item()),
+            step=item.state["step"],
             stream=[self._stream(item.parameter, key) for key in keys],
         )
         for key, blocks in zip(keys, kept, strict=True):
-            item.state.update({f"{key}_{name}": tensor for name, tensor in blocks._asdict().items()})
+            keep(item, {f"{key}_{name}": tensor for name, tensor in blocks._asdict().items()})
 
     def _stream(self, parameter: Tensor, kind: str) -> int:
         return 8 * self._position(parameter) + _KINDS[kind]
