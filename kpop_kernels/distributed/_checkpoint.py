@@ -109,6 +109,8 @@ def _held(where: "Place", shape: tuple[int, ...], ranks: int) -> list[Block | No
     whole = tuple((0, size) for size in shape)
     if where.owner is not None:
         return [whole if rank == where.owner else None for rank in range(ranks)]
+    if shape == where.layout.shape:
+        return list(where.layout.blocks)
     count = math.prod(where.layout.shape)
     blocks: list[Block | None] = []
     for rank in range(ranks):

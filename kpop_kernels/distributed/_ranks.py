@@ -21,7 +21,7 @@ from ._transport import Form, Transport
 if TYPE_CHECKING:
     from ..optim._base import MatrixOptimizer
 
-SMALLEST_SPLIT = 1 << 13
+SMALLEST_SPLIT = 1 << 12
 """Elements from which a replicated parameter whose elements are updated for themselves has no single owner."""
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -238,7 +238,8 @@ class Ranks(Exchange):
                 local = self._standing_for(item.parameter, self._part(item.parameter, item.parameter))
                 mine[i] = item._replace(parameter=local, grad=self._part(item.parameter, item.grad))
             elif place.owner == rank and place.replicated:
-                mine[i] = item
+                whole = self._standing_for(item.parameter, self.local(item.parameter))
+                mine[i] = item._replace(parameter=whole)
             elif place.owner == rank:
                 mine[i] = self._assembled(item, place, arrived)
         return mine
@@ -264,14 +265,14 @@ class Ranks(Exchange):
         arriving: list[tuple[Tensor, int, Tensor | None]] = []
         for i, item in enumerate(work):
             place = self.place(item.parameter)
-            blocks = place.layout.blocks
+            blocks, local = place.layout.blocks, self.local(item.parameter)
             if place.replicated:
                 given += [results[i]] if i in results else []
                 for updater in range(size) if place.owner is None else [place.owner]:
-                    target, in_place = self._target(part(item.parameter, blocks[updater]))
+                    target, in_place = self._target(part(local, blocks[updater]))
                     targets[updater].append(target)
                     if not in_place:
-                        arriving.append((part(item.parameter, blocks[updater]), updater, target))
+                        arriving.append((part(local, blocks[updater]), updater, target))
             elif place.owner is not None:
                 if place.owner == rank:
                     for holder in place.layout.holders():
@@ -279,13 +280,13 @@ class Ranks(Exchange):
                 if length(blocks[rank]):
                     form = extent(blocks[rank]), self._travels_as(item.parameter)
                     expected[place.owner].append(form)
-                    arriving.append((self.local(item.parameter), place.owner, None))
+                    arriving.append((local, place.owner, None))
         arrived = [iter(tensors) for tensors in self._move(work, outgoing, expected)]
         if any(targets):
             device = next(target.device for tensors in targets for target in tensors)
             self._transport.gather(given, targets, device)
-        for local, owner, target in arriving:
-            self._arrive(local, next(arrived[owner]) if target is None else target)
+        for here, owner, target in arriving:
+            self._arrive(here, next(arrived[owner]) if target is None else target)
 
     def _target(self, tensor: Tensor) -> tuple[Tensor, bool]:
         """Return where to receive a part of a replicated parameter, and whether that is the parameter itself."""
@@ -348,6 +349,8 @@ def _parts(parameter: Tensor, layout: Layout, granule: int) -> Layout | None:
         row = parameter.numel() // parameter.shape[0]
         step = granule // math.gcd(row, granule)
         return Layout(layout.shape, rows_in_steps(layout.shape, len(layout.blocks), step))
+    if granule == 1 and parameter.ndim in (2, 3):
+        return layout
     spans = [layout.flat_range(rank) for rank in range(len(layout.blocks))]
     return layout if all(span is not None and span[0] % granule == 0 for span in spans) else None
 

@@ -1,12 +1,13 @@
 """Runs of an optimizer on given gradients: in one process, replicated, and sharded in several ways."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.optim import Optimizer
 
@@ -56,3 +57,67 @@ def alone(name: str, steps: int = STEPS, gradients: Gradients = usual, **hyperpa
             parameter.grad = gradients(step, index, parameter)
         optimizer.step()
     return [parameter.detach() for parameter in params]
+
+
+def replicated(
+    name: str, gradients: Gradients = usual, comm_dtype: torch.dtype | None = None, **hyperparameters: Any
+) -> tuple[list[Tensor], dict[str, Any]]:
+    """Parameters after training with all of them on every rank, and facts of this rank."""
+    params = parameters(SHAPES)
+    optimizer = shard(make(name, params, **hyperparameters), comm_dtype=comm_dtype)
+    for step in range(1, STEPS + 1):
+        for index, parameter in enumerate(params):
+            parameter.grad = gradients(step, index, parameter)
+        optimizer.step()
+    return [parameter.detach() for parameter in params], _facts(optimizer)
+
+
+MESHES: dict[str, tuple[tuple[int, ...], tuple[Any, ...]]] = {
+    "FSDP2": ((-1,), (Shard(0),)),
+    "FSDP2 by columns": ((-1,), (Shard(-1),)),
+    "HSDP": ((2, -1), (Replicate(), Shard(0))),
+    "tensor parallel": ((2, -1), (Shard(0), Shard(-1))),
+}
+"""Shape of the mesh and placements of the parameters."""
+
+
+_meshes: dict[tuple[Any, str], DeviceMesh] = {}
+
+
+def mesh_of(kind: str) -> DeviceMesh:
+    """The mesh of a kind of parallelism over all ranks, made once a process group."""
+    key = dist.group.WORLD, kind
+    if key not in _meshes:
+        sizes, _ = MESHES[kind]
+        rest = dist.get_world_size() // math.prod(n for n in sizes if n > 0)
+        _meshes[key] = init_device_mesh("cpu", tuple(rest if n < 0 else n for n in sizes))
+    return _meshes[key]
+
+
+def distributed(parameter: Tensor, kind: str) -> DTensor:
+    """A tensor as a kind of parallelism lays it out."""
+    last = max(parameter.ndim - 1, 0)
+    placements = [Shard(last) if p == Shard(-1) else p for p in MESHES[kind][1]]
+    return distribute_tensor(parameter.detach(), mesh_of(kind), placements, src_data_rank=None)
+
+
+def sharded(name: str, kind: str, gradients: Gradients = usual, **hyperparameters: Any) -> tuple[list[Tensor], Any]:
+    """Parameters after training with each of them cut into shards, and facts of this rank."""
+    whole = parameters(SHAPES)
+    params = [nn.Parameter(distributed(parameter, kind)) for parameter in whole]
+    optimizer = make(name, params, **hyperparameters)
+    for step in range(1, STEPS + 1):
+        for index, (parameter, like) in enumerate(zip(params, whole, strict=True)):
+            G = gradients(step, index, like)
+            parameter.grad = None if G is None else distributed(G, kind)
+        optimizer.step()
+    return [parameter.full_tensor().detach() for parameter in params], _facts(optimizer)
+
+
+def _facts(optimizer: Optimizer) -> dict[str, Any]:
+    return {
+        "state bytes": state_bytes(optimizer),
+        "imbalance": optimizer._exchange.work_imbalance,
+        "explanation": optimizer.explain(),
+        "skipped": optimizer.skipped,
+    }
