@@ -82,6 +82,29 @@ class Cpu:
         sign: float,
         threads: int,
     ) -> None: ...
+    def kron_adam(
+        self,
+        batches: Sequence[tuple[int, int, int, int, int, int, tuple[int, int, int, bool, bool], float, float]],
+        *,
+        beta1: float,
+        one_minus_beta1: float,
+        beta2: float,
+        one_minus_beta2: float,
+        eps: float,
+        sign: float,
+        lr: float,
+        decay: float,
+        limit: float,
+        threads: int,
+    ) -> None: ...
+    def two_sided(
+        self,
+        batches: Sequence[tuple[int, int, int, int, tuple[int, int, int, bool, bool]]],
+        *,
+        left_transposed: bool,
+        right_transposed: bool,
+        threads: int,
+    ) -> None: ...
     def quantize_int8(
         self,
         items: list[BlockItem],
@@ -282,4 +305,16 @@ class Cuda:
         *,
         random: RandomStream,
         step: int,
+    ) -> None: ...
+    def inverse_root(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        type: Float,
+        p: int,
+        *,
+        float16: bool,
+        first: list[float],
+        second: list[float],
+        damping: float,
+        relative_damping: float,
     ) -> None: ...

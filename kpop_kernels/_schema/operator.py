@@ -1,6 +1,7 @@
 """What an operator is: a schema, its checks and its results, defined with torch once."""
 
 import re
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,11 +83,11 @@ class Operator:
         return tuple(re.findall(r"\bTensor\??\s+(\w+)", keywords))
 
     @cached_property
-    def item_defaults(self) -> dict[str, int]:
+    def item_defaults(self) -> dict[str, Any]:
         """Defaults that the operator on one item has for arguments that are lists here."""
         assert self.single is not None
-        defaults = re.findall(r"\bint (\w+)=(\d+)", self.single.arguments)
-        return {name: int(value) for name, value in defaults if name in self.listed}
+        defaults = re.findall(r"(\w+)=(None|[\d.]+)(?=,|$)", self.single.arguments)
+        return {name: literal_eval(value) for name, value in defaults if name in self.listed}
 
     def deciding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Tensor]:
         """Return the tensors whose device and dtype choose the backend: one, or one for each item of a list."""

@@ -218,10 +218,11 @@ class KPOP(MatrixOptimizer):
         """Feed the factors with what the hooks saw; return False if no hook ever saw this parameter."""
         parameter, _, state, group, found_inf = item
         beta, normalize = group["factor_beta"], group["factor_norm"] == "trace"
-        sums = None if self._capture is None else self._capture.take(parameter)
+        watched = self._exchange.original(parameter)
+        sums = None if self._capture is None else self._capture.take(watched)
         if sums is None:
-            return id(parameter) in self._seen
-        self._seen.add(id(parameter))
+            return id(watched) in self._seen
+        self._seen.add(id(watched))
         for side, factor, _ in SIDES:
             sides: dict[str, SideSum] = getattr(sums, side)
             if factor in state and sides:

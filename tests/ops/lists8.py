@@ -26,13 +26,16 @@ SCALARS: dict[str, dict[str, Any]] = {
 """Every operator that has one on lists, and the arguments that its items share."""
 
 
-def items(op: str, shapes: Sequence[tuple[int, ...]], block_size: int) -> list[list[Tensor]]:
-    """Return the tensors of every item; their dtypes take turns where they may, and one is not contiguous."""
-    dtypes = (torch.float32, torch.float32, torch.bfloat16, torch.float16)
-    return [
-        _item(op, i, shape, torch.float32 if op == "stochastic_round_bf16" else dtypes[i % 4], block_size)
-        for i, shape in enumerate(shapes)
-    ]
+def items(
+    op: str, shapes: Sequence[tuple[int, ...]], block_size: int, mixed: bool = True
+) -> list[list[Tensor]]:
+    """Return the tensors of every item; those of two dimensions are not contiguous.
+
+    Where items are mixed, their dtypes take turns if the operator takes several.
+    """
+    several = mixed and op != "stochastic_round_bf16"
+    dtypes = (torch.float32, torch.float32, torch.bfloat16, torch.float16) if several else (torch.float32,)
+    return [_item(op, i, shape, dtypes[i % len(dtypes)], block_size) for i, shape in enumerate(shapes)]
 
 
 def _item(op: str, seed: int, shape: tuple[int, ...], dtype: torch.dtype, block_size: int) -> list[Tensor]:
@@ -57,6 +60,7 @@ def assert_list_is_its_items(
     operator: Callable[[str], Callable[..., Any]],
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     block_size: int = 256,
+    mixed: bool = True,
 ) -> None:
     """Require of a backend that a call on a list leaves and returns the bits of a call on each item.
 
@@ -65,14 +69,13 @@ def assert_list_is_its_items(
         operator: Returns a function by the name of an operator.
         shapes: Shape of each item.
         block_size: Elements of a block, where the operator has blocks.
+        mixed: Whether items differ in dtype, and in whether they begin inside a call of the generator.
     """
     scalars = dict(SCALARS[op]) if op == "stochastic_round_bf16" else SCALARS[op] | {"block_size": block_size}
     random = "seed" in scalars
-    streams, offsets = (
-        list(range(7, 7 + len(shapes))),
-        [8 * i if i % 3 else 3 * i for i in range(len(shapes))],
-    )
-    one, many = items(op, shapes, block_size), items(op, shapes, block_size)
+    streams = list(range(7, 7 + len(shapes)))
+    offsets = [3 * i if mixed and i % 3 == 0 else 8 * i for i in range(len(shapes))]
+    one, many = (items(op, shapes, block_size, mixed) for _ in range(2))
     places = [{"stream": s, "offset": o} if random else {} for s, o in zip(streams, offsets, strict=True)]
     expected = [
         operator(op)(*tensors, **scalars, **place) for tensors, place in zip(one, places, strict=True)

@@ -11,9 +11,9 @@ from tests.errors import assert_accurate, relative_error, unit_roundoff
 from tests.guards import Guarded
 from tests.matrices import factors, normal
 from tests.ops.grids import TWO_SIDED
-from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
+from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
 
-VARIANTS = ("composite",)
+VARIANTS = ("composite", *CPU)
 
 
 def arguments(generator, batch, m, n, kinds, dtype=torch.float32):

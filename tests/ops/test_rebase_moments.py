@@ -10,9 +10,9 @@ from python_ref.kron import rebase_moments
 from tests.errors import assert_accurate, unit_roundoff
 from tests.matrices import factors, normal, signed_permutation
 from tests.ops.grids import TWO_SIDED
-from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
+from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
 
-VARIANTS = ("composite",)
+VARIANTS = ("composite", *CPU)
 WRITTEN = ("exp_avg", "exp_avg_sq")
 
 

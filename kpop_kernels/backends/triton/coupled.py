@@ -190,6 +190,4 @@ def coupled_update_kernel(
     new = tl.where(is_y, a_of_y, a_of_z) * old + tl.where(is_y, b_of_y, b_of_z) * acc
     if IS_CARRIED:
         store_tile(carry_ptr + own, new, i, j, n, n, n, BLOCK, EVEN)
-    store_mirrored(
-        out_ptr + tl.program_id(1).to(tl.int64) * elements + start, new, i, j, n, n, BLOCK, EVEN
-    )
+    store_mirrored(out_ptr + tl.program_id(1).to(tl.int64) * elements + start, new, i, j, n, n, BLOCK, EVEN)
