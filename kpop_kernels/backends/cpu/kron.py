@@ -59,7 +59,7 @@ def kron_adam_foreach_(
     eps: float,
     weight_decay: float,
     step: Sequence[Tensor],
-    found_inf: Sequence[Tensor | None],
+    found_inf: Sequence[Tensor | None] | None = None,
     exp_avg_basis: str = "rotated",
     clip: float | None = None,
     maximize: bool = False,
@@ -84,7 +84,7 @@ def kron_adam_foreach_(
     read: list[Tensor | None] = []
     written: list[tuple[Tensor, Tensor]] = []
     for W, G, m, v, L, R, t, found in zip(
-        param, grad, exp_avg, exp_avg_sq, Q_L, Q_R, step, found_inf, strict=True
+        param, grad, exp_avg, exp_avg_sq, Q_L, Q_R, step, found_inf or [None] * len(param), strict=True
     ):
         if not W.numel() or (found is not None and found.item()):
             continue
