@@ -143,7 +143,7 @@ class Cpu:
     ) -> None: ...
     def inverse_root(
         self,
-        batches: list[tuple[int, int, int, int, int]],
+        batches: list[tuple[int, int, int, int, int, int]],
         p: int,
         *,
         schedule: Sequence[float],
@@ -155,7 +155,7 @@ class Cpu:
     ) -> None: ...
     def normalize(
         self,
-        batches: list[tuple[int, int, int, int, int]],
+        batches: list[tuple[int, int, int, int, int, int]],
         *,
         damping: float,
         relative_damping: float,

@@ -211,6 +211,10 @@ int shortest_schedule(const Iteration& it, const RootOptions& options) {
   return first;
 }
 
+const Schedule& schedule_for(const RootOptions& options, int shorter) {
+  return shorter < options.shorter_count ? options.shorter[shorter].schedule : options.schedule;
+}
+
 // The root of Y for p = 1, 2, 4; returns what it must be multiplied with.
 float take_root(Iteration& it, const Schedule& schedule, const RootOptions& options, float*& root, Team team) {
   iterate(it, schedule, Limit::inverse_root, team);
@@ -244,12 +248,14 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
   float* const shared = it.sums;
   if (team.rank == 0) {
     float unit;
-    const float bound = normalize(it, item.A, options, unit);
+    float bound = normalize(it, item.A, options, unit);
+    const int shorter = bound > 0 ? shortest_schedule(it, options) : 0;
+    if (bound > 0 && schedule_for(options, shorter).steps > item.most_steps) bound = -bound;
     shared[0] = bound;
     shared[1] = unit;
-    shared[2] = bound > 0 ? shortest_schedule(it, options) : 0;
+    shared[2] = shorter;
     *item.bound = bound * unit;
-    if (!(bound > 0)) fill(item.out, item.n * item.n, bound == 0 ? 0 : NAN);
+    if (!(bound != 0 && isfinite(bound))) fill(item.out, item.n * item.n, bound == 0 ? 0 : NAN);
   }
   team.wait();
   const float bound = shared[0], unit = shared[1];
@@ -257,9 +263,7 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
   team.wait();
   if (!(bound > 0)) return;
   float* root;
-  const Schedule& schedule =
-      shorter < options.shorter_count ? options.shorter[shorter].schedule : options.schedule;
-  const float factor = take_root(it, schedule, options, root, team);
+  const float factor = take_root(it, schedule_for(options, shorter), options, root, team);
   const double power = pow(static_cast<double>(bound) * unit, -1.0 / options.p);
   store_result(it, root, item.out, static_cast<float>(factor * power), team);
 }
