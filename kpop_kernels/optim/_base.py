@@ -1,5 +1,7 @@
 """What all optimizers of this package share: torch.optim's conventions, kept to the letter."""
 
+import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +13,9 @@ from torch.optim import Optimizer
 
 from ._buckets import Work
 from ._checks import require_choices, require_fractions, require_nonnegative
-from ._nonfinite import Finding, examine
-from ._routing import Rule, as_matrices, matrices, route, treatment_of, validate_rules
+from ._exchange import Exchange
+from ._nonfinite import Finding
+from ._routing import Rule, as_matrices, matrices, route, shaped_like, treatment_of, validate_rules
 from ._updates import adam_step_
 
 
@@ -41,6 +44,7 @@ class MatrixOptimizer(Optimizer, ABC):
     _counts: dict[int, int]
     """The number of each started parameter's step; a device may have taken fewer, having left some out."""
     _places: dict[int, tuple[int, str]]
+    _exchange: Exchange
     _skipped: int | Tensor
     _failed: int | Tensor
 
@@ -70,6 +74,7 @@ class MatrixOptimizer(Optimizer, ABC):
             self._validate(group)
         super().add_param_group(param_group)
         self._places.clear()
+        self._connect()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -95,16 +100,11 @@ class MatrixOptimizer(Optimizer, ABC):
     @_disable_dynamo
     def _step(self) -> None:
         """Take a step with the gradients that are there."""
-        pending = [
-            (parameter, parameter.grad, group)
-            for group in self.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
+        pending = self._exchange.gradients(self.param_groups)
         for _, grad, _ in pending:
             self._refuse_gradient(grad)
         must_know = [group["on_nonfinite"] == "raise" or id(p) not in self._counts for p, _, group in pending]
-        findings = examine([grad for _, grad, _ in pending], must_know)
+        findings = self._exchange.examine([grad for _, grad, _ in pending], must_know)
         for (parameter, _, group), finding in zip(pending, findings, strict=True):
             if finding.finite is False and group["on_nonfinite"] == "raise":
                 raise RuntimeError(
@@ -117,7 +117,8 @@ class MatrixOptimizer(Optimizer, ABC):
                 self._skip(parameter)
             elif self._begin(parameter, group, finding):
                 ready.append(Work(parameter, grad, self.state[parameter], group, finding.found_inf))
-        self._update(ready)
+        self._prepare([item.parameter for item in ready])
+        self._exchange.update(ready, self._update)
 
     def init_state(self) -> None:
         """Create the states that the first step would create, where there are none.
@@ -135,6 +136,7 @@ class MatrixOptimizer(Optimizer, ABC):
         rows = [
             {"parameter": self._name(parameter), "shape": str(tuple(parameter.shape))}
             | self._explanation(parameter, group)
+            | self._exchange.where(parameter)
             for group in self.param_groups
             for parameter in group["params"]
         ]
@@ -144,6 +146,11 @@ class MatrixOptimizer(Optimizer, ABC):
             "  ".join(cell.ljust(widths[column]) for column, cell in row.items()).rstrip()
             for row in (header, *rows)
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state and the groups, as torch.optim does; with several ranks, all of them must call it."""
+        result = super().state_dict()
+        return {**result, "state": self._exchange.shared_states(result["state"])}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state dict; state keeps the dtypes and bits it was saved with.
@@ -170,6 +177,7 @@ class MatrixOptimizer(Optimizer, ABC):
                 group.setdefault(name, value)
         if "_skipped" not in self.__dict__:
             self._reset_transients()
+            self._connect()
 
     @abstractmethod
     def _validate(self, group: dict[str, Any]) -> None:
@@ -182,6 +190,25 @@ class MatrixOptimizer(Optimizer, ABC):
     @abstractmethod
     def _update(self, work: Sequence[Work]) -> None:
         """Update parameters and their states."""
+
+    def _prepare(self, parameters: Sequence[Tensor]) -> None:
+        """Do what has to be done on every rank before parameters are updated by those who own them."""
+
+    def _granule(self, parameter: Tensor, group: dict[str, Any]) -> int | None:
+        """Return how many consecutive elements belong together in an update; None is all of them."""
+        return 1 if self._rule(parameter, group).method == "Adam" else None
+
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return about how many floating-point operations a step takes for a parameter.
+
+        An m×n matrix: 20mn for Adam; for the left side 6m²n for its factor and the rotations there and back, and
+        10m³ for an eigendecomposition (about that of an inverse root too) every period; the right side likewise.
+        """
+        rule = self._rule(parameter, group)
+        *batch, m, n = rule.shape
+        sides = [size for size, treated in ((m, rule.left), (n, rule.right)) if treated]
+        period = group.get("precondition_frequency", 1)
+        return math.prod(batch) * (20 * m * n + sum(6 * k * m * n + 10 * k**3 / period for k in sides))
 
     def _decay(self, group: dict[str, Any]) -> float:
         """Return the decoupled weight decay of a group, in units of its learning rate."""
@@ -197,14 +224,16 @@ class MatrixOptimizer(Optimizer, ABC):
 
     def _rule(self, parameter: Tensor, group: dict[str, Any]) -> Rule:
         """Return how a parameter is treated."""
-        rules = group["rules"]
-        return route(
+        rules, stand_in = group["rules"], parameter
+        parameter = self._exchange.original(parameter)
+        rule = route(
             parameter,
             max_precond_dim=group.get("max_precond_dim"),
             shortest_side=self._shortest_side,
             sites=self._sites(parameter),
             treatment=treatment_of(self._name(parameter), rules) if rules else None,
         )
+        return rule if stand_in is parameter else shaped_like(stand_in, rule)
 
     def _explanation(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, str]:
         """Return the columns of `explain` that follow name and shape."""
@@ -220,6 +249,7 @@ class MatrixOptimizer(Optimizer, ABC):
         return self._place(parameter)[0]
 
     def _place(self, parameter: Tensor) -> tuple[int, str]:
+        parameter = self._exchange.original(parameter)
         if id(parameter) not in self._places:
             self._places = {}
             for group in self.param_groups:
@@ -252,10 +282,11 @@ class MatrixOptimizer(Optimizer, ABC):
             item: The parameter.
             is_due: Tells for the number of a step whether it renews.
         """
-        count = self._counts[id(item.parameter)]
+        key = id(self._exchange.original(item.parameter))
+        count = self._counts[key]
         if not is_due(count):
             return None
-        self._counts[id(item.parameter)] = taken = int(item.state["step"])
+        self._counts[key] = taken = int(item.state["step"])
         return count if taken == count else None
 
     def _skip(self, parameter: Tensor) -> None:
@@ -270,6 +301,7 @@ class MatrixOptimizer(Optimizer, ABC):
         """Set what is neither saved nor copied: counts of steps, names, counters."""
         self._counts = {}
         self._places = {}
+        self._exchange = Exchange()
         self._skipped = 0
         self._failed = 0
 
@@ -282,7 +314,7 @@ class MatrixOptimizer(Optimizer, ABC):
             taken = int(state["step"])
             if not taken and not finding.nonzero:
                 if group["weight_decay"]:
-                    parameter.mul_(1 - group["lr"] * self._decay(group))
+                    self._exchange.local(parameter).mul_(1 - group["lr"] * self._decay(group))
                 return False
             self._counts[key] = taken
         self._counts[key] += 1
@@ -296,7 +328,19 @@ class MatrixOptimizer(Optimizer, ABC):
     def _create_state(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-        state.update(self._new_state(parameter, group))
+        prototype = self._exchange.prototype(parameter)
+        if prototype is not None:
+            state.update(self._new_state(prototype, group))
+
+    def _connect(self) -> None:
+        """Share work and state with the ranks that DTensor parameters live on."""
+        tensors = sys.modules.get("torch.distributed.tensor")
+        if tensors is None or self._exchange.spans_ranks:
+            return
+        if any(isinstance(p, tensors.DTensor) for group in self.param_groups for p in group["params"]):
+            from ..distributed import shard
+
+            shard(self)
 
     def _refuse_gradient(self, grad: Tensor) -> None:
         name = type(self).__name__
@@ -314,7 +358,7 @@ class MatrixOptimizer(Optimizer, ABC):
         for index, parameter in zip(saved_ids, parameters, strict=True):
             if index in loaded["state"]:
                 saved = loaded["state"][index]
-                self.state[parameter] = {key: _copy_to(parameter, key, value) for key, value in saved.items()}
+                self.state[parameter] = self._exchange.own_state(parameter, saved)
         self._counts.clear()
         self._places.clear()
 
@@ -325,13 +369,6 @@ def state_bytes(optimizer: Optimizer) -> int:
         value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)
     )
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _copy_to(parameter: Tensor, key: str, value: Any) -> Any:
-    """Return a copy of a saved value on the parameter's device."""
-    if key == "step":
-        value = torch.as_tensor(value, dtype=torch.float32)
-    return value.to(device=parameter.device, copy=True) if isinstance(value, Tensor) else value
 
 
 def _sum(total: int | Tensor, count: Tensor) -> Tensor:

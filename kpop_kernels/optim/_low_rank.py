@@ -62,6 +62,19 @@ class LowRankOptimizer(MatrixOptimizer):
         columns = super()._explanation(parameter, group)
         return columns if columns["treated"] == "both sides" else columns | {"treated": "Adam"}
 
+    def _granule(self, parameter: Tensor, group: dict[str, Any]) -> int | None:
+        return None if self._is_low_rank(parameter, group) else 1
+
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return the operations of a step: four products with rank r, and sketches of r + p columns a period."""
+        *batch, m, n = self._rule(parameter, group).shape
+        if not self._is_low_rank(parameter, group):
+            return math.prod(batch) * 20.0 * m * n
+        r = min(group["rank"], m, n)
+        sketch, products = r + group["oversampling"], 2 + group["power_iterations"]
+        renewal = 2 * products * (4 * m * n * sketch + 4 * (m + n) * sketch**2)
+        return math.prod(batch) * (40 * m * n + 16 * m * n * r + renewal / group["precondition_frequency"])
+
     def _is_low_rank(self, parameter: Tensor, group: dict[str, Any]) -> bool:
         rule = self._rule(parameter, group)
         return rule.left and rule.right

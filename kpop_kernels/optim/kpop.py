@@ -212,13 +212,14 @@ class KPOP(MatrixOptimizer):
         """Feed the factors with what the hooks saw; with the gradient if no hook ever saw this parameter."""
         parameter, grad, state, group, found_inf = item
         beta, normalize = group["factor_beta"], group["factor_norm"] == "trace"
-        sums = None if self._capture is None else self._capture.take(parameter)
+        watched = self._exchange.original(parameter)
+        sums = None if self._capture is None else self._capture.take(watched)
         if sums is None:
-            if id(parameter) not in self._seen:
+            if id(watched) not in self._seen:
                 gradient = as_matrices(grad, self._rule(parameter, group)).contiguous()
                 accumulate_gradient(state, gradient, beta=beta, normalize=normalize, found_inf=found_inf)
             return
-        self._seen.add(id(parameter))
+        self._seen.add(id(watched))
         for side, factor, _ in SIDES:
             sides: dict[str, SideSum] = getattr(sums, side)
             if factor in state and sides:

@@ -124,6 +124,15 @@ class Muon(MatrixOptimizer):
             return new_adam_state(parameter, rule)
         return {"momentum_buffer": parameter.new_zeros(rule.shape, dtype=compute_dtype(parameter))}
 
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return the operations of a step: each of Newton–Schulz takes 4mnk + 2k³ with k the shorter side."""
+        rule = self._rule(parameter, group)
+        if rule.method == "Adam":
+            return super()._cost(parameter, group)
+        *batch, m, n = rule.shape
+        k = min(m, n)
+        return math.prod(batch) * (10 * m * n + group["ns_steps"] * (4 * m * n * k + 2 * k**3))
+
     def _explanation(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, str]:
         columns = super()._explanation(parameter, group)
         return columns if columns["treated"] == "Adam" else columns | {"treated": "orthogonalized"}

@@ -163,10 +163,19 @@ class QClean(LowRankOptimizer):
             for key in (*_MOMENTS, *_BASES):
                 state |= _no_affine(key, state.pop(key).shape, device)
             return state | _no_dynamic("exp_avg_sq", state.pop("exp_avg_sq").shape, device)
-        if parameter.ndim > 1 and parameter.numel() >= _SMALLEST and parameter.dtype in QUANTIZABLE:
+        if self._in_blocks(parameter):
             affine = _no_affine("exp_avg", rule.shape, device)
             return affine | _no_dynamic("exp_avg_sq", rule.shape, device)
         return new_adam_state(parameter, rule)
+
+    def _in_blocks(self, parameter: Tensor) -> bool:
+        """Tell whether Adam's moments of a parameter are kept in blocks; so are those of its shards."""
+        whole = self._exchange.original(parameter)
+        return whole.ndim > 1 and whole.numel() >= _SMALLEST and whole.dtype in QUANTIZABLE
+
+    def _granule(self, parameter: Tensor, group: dict[str, Any]) -> int | None:
+        granule = super()._granule(parameter, group)
+        return _BLOCK_SIZE if granule and self._in_blocks(parameter) else granule
 
     def _fallback_step(self, item: Work) -> None:
         parameter, grad, state, group, found_inf = item
@@ -188,6 +197,7 @@ class QClean(LowRankOptimizer):
                 step=state["step"],
                 seed=group["seed"],
                 stream=self._stream(parameter, "adam"),
+                offset=self._exchange.offset(parameter),
                 block_size=_BLOCK_SIZE,
                 clip=None if group["clip"] else torch.inf,
                 maximize=group["maximize"],
