@@ -68,7 +68,10 @@ def symmetric_product(
     diagonal: float = 0.0,
     precision: str | None = None,
 ) -> Tensor:
-    """Write alpha·A B + beta·C + diagonal·I to out, squares that are symmetric; without B, A are wide and B = Aᵀ."""
+    """Write alpha·A B + beta·C + diagonal·I to out and return it, squares that are symmetric.
+
+    Without B, A are wide and B = Aᵀ.
+    """
     config = workspace.config
     launch(
         grouped_symmetric_kernel,
@@ -110,8 +113,8 @@ def grouped_product_kernel(
     tiles = tl.cdiv(m, BLOCK) * tl.cdiv(n, BLOCK)
     matrix = t // tiles
     i, j = swizzled_tile(t % tiles, tl.cdiv(m, BLOCK), tl.cdiv(n, BLOCK))
-    a_ptr += place(row_ptr, SQUARE_OFFSET, matrix, m * m)
-    start = place(row_ptr, WIDE_OFFSET if IS_WIDE else SQUARE_OFFSET, matrix, m * n)
+    a_ptr += place(row_ptr, SQUARE_OFFSET, matrix, m, m)
+    start = place(row_ptr, WIDE_OFFSET if IS_WIDE else SQUARE_OFFSET, matrix, m, n)
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)
     acc = add_product(acc, a_ptr, m, 1, b_ptr + start, n, 1, i, j, m, n, m, PRECISION, BLOCK, BLOCK_K, EVEN)
     acc *= alpha
@@ -145,11 +148,11 @@ def grouped_symmetric_kernel(
     tiles = triangle(tl.cdiv(m, BLOCK))
     matrix = t // tiles
     i, j = upper_tile(t % tiles)
-    start = place(row_ptr, SQUARE_OFFSET, matrix, m * m)
+    start = place(row_ptr, SQUARE_OFFSET, matrix, m, m)
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)
     if IS_GRAM:
         n = size(row_ptr, COLUMNS)
-        a_ptr += place(row_ptr, WIDE_OFFSET, matrix, m * n)
+        a_ptr += place(row_ptr, WIDE_OFFSET, matrix, m, n)
         acc = add_product(acc, a_ptr, n, 1, a_ptr, 1, n, i, j, m, m, n, PRECISION, BLOCK, BLOCK_K, EVEN)
     else:
         acc = add_product(

@@ -82,13 +82,11 @@ def inverse_root_foreach(
         scatter(spectrum.bound * spectrum.unit, [bound[..., None, None] for bound in bounds], members)
 
 
-def _workspace(
-    spectra: Sequence[Normalized], dtype: torch.dtype, config: ProductConfig | None
-) -> Workspace:
+def _workspace(spectra: Sequence[Normalized], dtype: torch.dtype, config: ProductConfig | None) -> Workspace:
     groups = [Group(*spectrum.Y.shape) for spectrum in spectra]
     device = spectra[0].Y.device
     if config is None:
-        orders = [padded(group.rows) for group in groups for _ in range(group.count)]
+        orders = [padded(group.rows) for group in groups for _ in range(group.matrices)]
         config = configuration(device, dtype.itemsize, orders)
     return Workspace(groups, config, device)
 

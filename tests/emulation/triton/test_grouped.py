@@ -124,20 +124,18 @@ def test_a_table_is_written_once(grouped):
 
 
 BUGS = [
-    ("place(row_ptr, SQUARE_OFFSET, matrix, m * m)\n    start = place(row_ptr, WIDE", "0\n    start = place(row_ptr, WIDE"),
+    ("a_ptr += place(row_ptr, SQUARE_OFFSET, matrix, m, m)", "a_ptr += 0"),
     ("WIDE_OFFSET if IS_WIDE else SQUARE_OFFSET", "WIDE_OFFSET"),
-    ("tl.where((r[:, None] == r[None, :]) & counts[:, None], diagonal, 0.0)", "tl.where(r[:, None] == r[None, :], diagonal, 0.0)"),
+    ("(r[:, None] == r[None, :]) & counts[:, None]", "r[:, None] == r[None, :]"),
     ("add_product(acc, a_ptr, n, 1, a_ptr, 1, n,", "add_product(acc, a_ptr, n, 1, a_ptr, n, 1,"),
     ("size(row_ptr, COLUMNS if IS_WIDE else ROWS)", "size(row_ptr, ROWS)"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("old", "new"), BUGS, ids=[bug[1] for bug in BUGS])
 def test_planted_bug_is_found(tmp_path, grouped, old, new):
-    from triton.runtime.errors import InterpreterError
-
     broken = mutant(grouped, tmp_path, {old: new})
-    with pytest.raises((AssertionError, InterpreterError)):
+    with pytest.raises((AssertionError, broken.triton.runtime.errors.InterpreterError)):
         check_product(broken, Matrices(), wide=False)
         check_product(broken, Matrices(), wide=True)
         check_symmetric(broken, Matrices())
