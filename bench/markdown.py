@@ -1,10 +1,11 @@
-"""Tables in README.md that are generated, each between two comments."""
+"""Tables that are generated: short ones between two comments of README.md, whole ones in pages of docs/."""
 
 from collections.abc import Iterable, Sequence
 
 from bench import machine
 
 README = machine.ROOT / "README.md"
+DOCS = machine.ROOT / "docs"
 
 
 def table(lines: Iterable[Sequence[str]]) -> str:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._schema import compute_dtype
+from ._lists import groups
 
 GRAM_ASPECT_RATIO = 2
 """Long side over short side from which the Gram form needs fewer operations."""
@@ -69,10 +70,8 @@ def newton_schulz_foreach(
     X: Sequence[Tensor], out: Sequence[Tensor], *, products: Products, **options: Any
 ) -> None:
     """Write the polar factors of a list: tensors of one shape are computed as one batch."""
-    shapes: dict[tuple[int, ...], list[int]] = {}
-    for i, item in enumerate(X):
-        shapes.setdefault(tuple(item.shape[-2:]), []).append(i)
-    for shape, members in shapes.items():
+    for members in groups([item.shape[-2:] for item in X]).values():
+        shape = X[members[0]].shape[-2:]
         counts = [X[i].shape[:-2].numel() for i in members]
         batch = torch.cat([X[i].reshape(count, *shape) for i, count in zip(members, counts, strict=True)])
         result = torch.empty_like(batch)

@@ -8,3 +8,8 @@ from .products import LARGE_IN_REGISTERS as LARGE_IN_REGISTERS
 from .products import SMALL as SMALL
 from .products import ProductConfig as ProductConfig
 from .products import product_config as product_config
+from .rotations import LARGE_TILES as LARGE_TILES
+from .rotations import PASS as PASS
+from .rotations import SMALL_TILES as SMALL_TILES
+from .rotations import RotationConfig as RotationConfig
+from .rotations import rotation_config as rotation_config

@@ -86,7 +86,8 @@ def test_every_committed_report_is_whole():
 
 def test_readme_is_current():
     text = markdown.README.read_text()
-    assert text == readme.updated(text), "run python -m bench --readme"
+    assert text == readme.updated(text), f"run {readme.COMMAND}"
+    assert readme.PAGE.read_text() == readme.page(), f"run {readme.COMMAND}"
 
 
 def test_losing_rows_and_noise_are_shown():

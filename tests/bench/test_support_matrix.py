@@ -6,11 +6,21 @@ import pytest
 
 from bench import markdown, support_matrix
 from kpop_kernels import backends
+from kpop_kernels._schema import OPERATORS
 
 
 def test_readme_is_current():
     text = markdown.README.read_text()
-    assert text == support_matrix.updated(text), "run python -m bench --support-matrix"
+    assert text == support_matrix.updated(text), f"run {support_matrix.COMMAND}"
+    assert support_matrix.PAGE.read_text() == support_matrix.page(), f"run {support_matrix.COMMAND}"
+
+
+def test_the_overview_has_every_operator_and_says_where_it_ran(monkeypatch):
+    monkeypatch.setattr(support_matrix, "_hardware_runs", lambda _: {("symm_mm", "cpu", "x86_64"): "ran"})
+    rows = {line.split(" | ")[0].strip("| "): line for line in support_matrix.overview().splitlines()}
+    named = "".join(rows)
+    assert all(f"`{op}`" in named for op, operator in OPERATORS.items() if operator.single is None)
+    assert "**cpu**" in rows["`symm_mm`"] and "**" not in rows["`syrk`"]
 
 
 def test_every_backend_has_its_evidence():
