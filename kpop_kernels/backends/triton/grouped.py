@@ -6,7 +6,8 @@ from torch import Tensor
 
 from .launch import launch
 from .memory import load_operand, rounded
-from .multiply import add_product, load_tile, store_mirrored, store_tile, swizzled_tile, triangle, upper_tile
+from .multiply import add_product, load_tile, store_mirrored, store_tile, triangle, upper_tile
+from .product_table import tile_of
 from .workspace import (
     COLUMNS,
     ORDER,
@@ -110,9 +111,7 @@ def grouped_product_kernel(
     row_ptr, t = group_of_program(table_ptr, WIDE if IS_WIDE else SQUARE, GROUPS)
     m = size(row_ptr, ROWS)
     n = size(row_ptr, COLUMNS if IS_WIDE else ROWS)
-    tiles = tl.cdiv(m, BLOCK) * tl.cdiv(n, BLOCK)
-    matrix = t // tiles
-    i, j = swizzled_tile(t % tiles, tl.cdiv(m, BLOCK), tl.cdiv(n, BLOCK))
+    matrix, i, j = tile_of(t, m, n, BLOCK, BLOCK)
     a_ptr += place(row_ptr, SQUARE_OFFSET, matrix, m, m)
     start = place(row_ptr, WIDE_OFFSET if IS_WIDE else SQUARE_OFFSET, matrix, m, n)
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)

@@ -104,20 +104,6 @@ def test_narrow_operands(grouped):
     assert_matrices(matrices.workspace.squares(R), exact, tolerance=4e-4)
 
 
-def test_rows_of_a_program_run_along_a_band(grouped):
-    """Every tile has one program, and eight rows are finished before the next ones begin."""
-    from kpop_kernels.backends.triton.launch import launch
-    from tests.emulation.triton.kernels import swizzled_tile_kernel
-
-    for rows, columns in ((19, 5), (8, 3), (3, 20), (1, 1)):
-        t = torch.arange(128, dtype=torch.int32)
-        i, j = torch.empty_like(t), torch.empty_like(t)
-        launch(swizzled_tile_kernel, (1,), (t, i, j, rows, columns), TILES, BLOCK=128)
-        tiles = list(zip(i.tolist(), j.tolist(), strict=True))[: rows * columns]
-        assert sorted(tiles) == [(r, c) for r in range(rows) for c in range(columns)]
-        assert [r // 8 for r, _ in tiles] == sorted(r // 8 for r, _ in tiles)
-
-
 def test_a_table_is_written_once(grouped):
     assert Matrices().workspace.table is Matrices().workspace.table
     assert Matrices().workspace.table is not Matrices(WIDE_TILES).workspace.table
