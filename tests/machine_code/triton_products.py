@@ -14,7 +14,10 @@ LARGEST_SHARED = 99 * 1024
 IN_SHARED = ("sm_90", "sm_100", "gfx942")
 """Targets that large float32 tiles are shipped for: those whose matrix instructions leave registers for them."""
 
-_NARROW = ("LDG.U8", "LDG.U16", "LDG.64", "STG.U8", "STG.U16", "STG.64")
+IN_REGISTERS = ("sm_80",)
+"""Targets whose matrix instructions take both operands from registers."""
+
+_NARROW = ("LDG.U8", "LDG.U16", "STG.U8", "STG.U16", "STG.64")
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 
@@ -26,8 +29,8 @@ def case(
     dot: str,
     nvidia: Mapping[str, int] = _NONE,
     targets: tuple[str, ...] = tuple(TARGETS),
-    max_registers: Mapping[str, int] = _NONE,
     tensor_cores: bool = True,
+    table: bool = False,
 ) -> Case:
     """Return a case of a product.
 
@@ -38,21 +41,20 @@ def case(
         dot: Suffix of AMD's matrix instruction.
         nvidia: Exact numbers of instructions on NVIDIA's targets.
         targets: What the case is shipped for.
-        max_registers: By target, where it is less than there are.
         tensor_cores: Whether NVIDIA's targets use theirs.
+        table: Whether sizes are read from a table, by loads of 8 bytes.
     """
     expect = {}
     for target in targets:
-        registers = max_registers.get(target, 255)
         if target.startswith("gfx"):
-            amd = expect_amd(counts={}, max_registers=registers, max_shared=64 * 1024)
+            amd = expect_amd(counts={}, max_registers=255, max_shared=64 * 1024)
             shape = "32x32x2" if dot == "_f32" else "32x32x8"
             expect[target] = replace(amd, tensor_cores={target: f"v_mfma_f32_{shape}{dot}"})
         else:
             expect[target] = Expect(
                 tensor_cores=TRITON_DOT if tensor_cores else {},
-                counts=dict.fromkeys(_NARROW, 0) | nvidia,
-                max_registers=registers,
+                counts=dict.fromkeys(_NARROW if table else (*_NARROW, "LDG.64"), 0) | nvidia,
+                max_registers=255,
                 max_shared=LARGEST_SHARED,
                 no_fma=False,
             )
