@@ -1,0 +1,41 @@
+"""Passes over elements where a parameter has no factor, or the first moment is in the original basis."""
+
+from functools import partial
+
+import torch
+
+from kpop_kernels.backends.triton import kron_adam
+from tests.machine_code.triton_rotations import MANY, ONE, elementwise, zeros
+
+
+def launch(
+    shapes: tuple[tuple[int, int], ...] = ONE, *, dtype: torch.dtype = torch.float32, rotated: bool = False
+) -> None:
+    """Take steps; with a factor in the original basis."""
+    tensors = [[zeros(m, n, dtype=dtype) for m, n in shapes] for _ in range(2)]
+    moments = [[zeros(m, n) for m, n in shapes] for _ in range(2)]
+    factors = [[zeros(m, m) if rotated else None for m, _ in shapes], [None for _ in shapes]]
+    scalars = {"lr": torch.tensor(0.1), "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
+    kron_adam.kron_adam_foreach_(
+        *tensors,
+        *moments,
+        *factors,
+        **scalars,
+        step=[torch.tensor(7.0) for _ in shapes],
+        found_inf=[torch.tensor(0.0) for _ in shapes],
+        exp_avg_basis="original" if rotated else "rotated",
+    )
+
+
+CASES = (
+    elementwise("adam_kernel", "float32", partial(launch), {"LDG.128": 16, "STG": 12, "STG.128": 12}),
+    elementwise(
+        "adam_kernel",
+        "bfloat16, table",
+        partial(launch, MANY, dtype=torch.bfloat16),
+        {"LDG.128": 12, "STG": 10, "STG.128": 10},
+    ),
+    elementwise(
+        "exp_avg_kernel", "float32", partial(launch, rotated=True), {"LDG.128": 8, "STG": 4, "STG.128": 4}
+    ),
+)

@@ -1,0 +1,59 @@
+"""What the code of all matrix products has in common: matrix instructions, 16-byte accesses, no spills."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from tests.machine_code.amdgcn import expect_amd
+from tests.machine_code.expectations import TRITON_DOT, Expect
+from tests.machine_code.triton_toolchain import TARGETS, Case
+
+LARGEST_SHARED = 99 * 1024
+"""Of a block on the chips with the least of it."""
+
+IN_SHARED = ("sm_90", "sm_100", "gfx942")
+"""Targets that large float32 tiles are shipped for: those whose matrix instructions leave registers for them."""
+
+_NARROW = ("LDG.U8", "LDG.U16", "LDG.64", "STG.U8", "STG.U16", "STG.64")
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
+def case(
+    kernel: str,
+    variant: str,
+    launch: Callable[[], None],
+    *,
+    dot: str,
+    nvidia: Mapping[str, int] = _NONE,
+    targets: tuple[str, ...] = tuple(TARGETS),
+    max_registers: Mapping[str, int] = _NONE,
+    tensor_cores: bool = True,
+) -> Case:
+    """Return a case of a product.
+
+    Args:
+        kernel: Name of the kernel.
+        variant: What sets the case apart.
+        launch: Calls the host launcher.
+        dot: Suffix of AMD's matrix instruction.
+        nvidia: Exact numbers of instructions on NVIDIA's targets.
+        targets: What the case is shipped for.
+        max_registers: By target, where it is less than there are.
+        tensor_cores: Whether NVIDIA's targets use theirs.
+    """
+    expect = {}
+    for target in targets:
+        registers = max_registers.get(target, 255)
+        if target.startswith("gfx"):
+            amd = expect_amd(counts={}, max_registers=registers, max_shared=64 * 1024)
+            shape = "32x32x2" if dot == "_f32" else "32x32x8"
+            expect[target] = replace(amd, tensor_cores={target: f"v_mfma_f32_{shape}{dot}"})
+        else:
+            expect[target] = Expect(
+                tensor_cores=TRITON_DOT if tensor_cores else {},
+                counts=dict.fromkeys(_NARROW, 0) | nvidia,
+                max_registers=registers,
+                max_shared=LARGEST_SHARED,
+                no_fma=False,
+            )
+    return Case(kernel, variant, launch, expect)
