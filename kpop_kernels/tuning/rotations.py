@@ -45,7 +45,7 @@ LARGE_TILES = {
 }
 """Configurations by the bytes of the larger operand's element."""
 
-PASS = RotationConfig(block_m=1, block_n=2048, block_k=1, num_warps=4, num_stages=1)
+PASS = RotationConfig(block_m=1, block_n=1024, block_k=1, num_warps=4, num_stages=1)
 """Of a pass over elements without a product."""
 
 MULTIPROCESSORS = 132

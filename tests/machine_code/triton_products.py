@@ -40,8 +40,10 @@ def case(
     return Case(kernel, variant, launch, {t: on_amd if t.startswith("gfx") else on_nvidia for t in TARGETS})
 
 
-def elementwise(kernel: str, variant: str, launch: Callable[[], None], nvidia: Mapping[str, int]) -> Case:
-    """Return a case of a pass over elements, 16 a thread."""
+def elementwise(
+    kernel: str, variant: str, launch: Callable[[], None], nvidia: Mapping[str, int], amd: Mapping[str, int]
+) -> Case:
+    """Return a case of a pass over elements, 8 a thread."""
     on_nvidia = Expect(counts=nvidia, max_registers=128)
-    on_amd = expect_amd(counts={}, max_registers=128, max_shared=64 * 1024)
+    on_amd = expect_amd(counts=amd, max_registers=128, max_shared=64 * 1024)
     return Case(kernel, variant, launch, {t: on_amd if t.startswith("gfx") else on_nvidia for t in TARGETS})
