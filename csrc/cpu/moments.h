@@ -6,10 +6,6 @@
 namespace kpop::cpu::KPOP_ISA {
 namespace {
 
-struct Decay {
-  float beta, one_minus_beta;
-};
-
 // m <- beta m + (1 - beta) x
 inline void average(AffineCodes codes, int64_t block, int64_t first, int64_t n, const float* __restrict x, Decay decay,
                     float* __restrict m) {

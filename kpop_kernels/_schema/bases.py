@@ -109,7 +109,7 @@ def _check_block_lift_(
     require.require_dtype(op, require.compute_dtype(X), "to compute with", **parts)
     require.require_device(op, X.device, **parts, alpha=alpha, beta=beta)
     for (name, part), result in zip(parts.items(), _parts(X, U_L, U_R), strict=True):
-        require.require_shape(op, result.shape, "for this X and these bases", **{name: part})
+        require.require_shape(op, tuple(result.shape), "for this X and these bases", **{name: part})
     require.require_scalar(op, alpha=alpha, beta=beta)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from . import checks as require
 from .foreach import declare_foreach
 from .operator import Operator, Result, declare
-from .quantize import QUANTIZABLE, RANDOM, require_affine_blocks, require_dynamic_blocks, require_random
+from .quantize import QUANTIZABLE, RANDOM, require_affine, require_dynamic, require_place, require_random
 
 MOMENT_BASES = ("rotated", "original")
 
@@ -121,10 +121,9 @@ def _check_kron_adam8_(
     require.require_dtype_among(op, QUANTIZABLE, param=param, grad=grad)
     require.require_shape(op, param.shape, "like param", grad=grad)
     require.require_device(op, param.device, grad=grad)
-    require_affine_blocks(
-        op, param, block_size, "exp_avg", exp_avg_codes, exp_avg_scales, exp_avg_zero_points
-    )
-    require_dynamic_blocks(op, param, block_size, "exp_avg_sq", exp_avg_sq_codes, exp_avg_sq_absmax)
+    exp_avg = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points)
+    require_affine(op, param, block_size, *exp_avg, kept="exp_avg_")
+    require_dynamic(op, param, block_size, exp_avg_sq_codes, exp_avg_sq_absmax, kept="exp_avg_sq_")
     require_random(op, step, stream, offset, param.device)
     require.require_count(op, step=step)
     require.require_dtype(op, require.compute_dtype(param), "for this param", Q_L=Q_L, Q_R=Q_R)
@@ -191,5 +190,6 @@ declare_foreach(
     kron_adam8_,
     *("param", "grad", "exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points"),
     *("exp_avg_sq_codes", "exp_avg_sq_absmax", "Q_L", "Q_R", "step", "stream", "offset", "found_inf"),
+    check_numbers=require_place,
 )
 declare_foreach(rebase_moments_, "exp_avg", "exp_avg_sq", "P_L", "P_R")

@@ -8,8 +8,8 @@ import triton.language as tl
 
 from ...tuning import RotationConfig
 from .adam_tile import adam_tile
-from .grouped import Product, item_number, launch_products
 from .memory import store_rounded
+from .product_table import Product, item_number, launch_products
 from .product_tile import column_halves, elements_of, float32_products, offsets_of, product_tile
 from .step_scalars import CORRECTION1, CORRECTION2, FOUND_INF
 

@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .grouped import Product, Scalars, find_product, tensor_in_table
 from .memory import load_operand
+from .product_table import Product, Scalars, find_product, tensor_in_table
 
 
 def flat_product(first: Tensor, *elements: Tensor, scalars: Scalars) -> Product:

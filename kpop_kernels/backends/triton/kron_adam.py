@@ -18,9 +18,9 @@ from .._dense import dense
 from .adam_product import AdamSettings, adam_of_products
 from .adam_tile import adam_tile
 from .elements import element_program, flat_product
-from .grouped import Scalars, item_number, launch_products
 from .kron_rotate import left_product, multiply, right_product
 from .memory import load_as_float32, store_rounded
+from .product_table import Scalars, item_number, launch_products
 from .product_tile import elements_of
 from .step_scalars import CORRECTION1, CORRECTION2, DECAY, FOUND_INF, RATE, step_scalars
 from .weight_update import update

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ...tuning import RotationConfig
 from .._dense import dense
-from .grouped import Product, Scalars, launch_products
 from .memory import store_rounded
+from .product_table import Product, Scalars, launch_products
 from .product_tile import elements_of, float32_products, offsets_of, product_tile
 
 

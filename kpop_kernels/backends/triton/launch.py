@@ -34,7 +34,7 @@ class Launch:
         arguments: Tensors and scalars, in the kernel's order.
         constants: The kernel's ``tl.constexpr`` parameters by name.
         options: Options of the compiler by name.
-        reached: Tensors that the kernel finds the addresses of in a table.
+        reached: Tensors that the kernel reaches through addresses in the memory of its arguments.
     """
 
     kernel: Any

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .adam_scalars import adam_scalars, write_adam_scalars
-from .grouped import Scalars, to_device
+from .product_table import Scalars, to_device
 from .scalars import scalar_argument
 
 CORRECTION1, CORRECTION2, DECAY, RATE, FOUND_INF = range(5)

@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from ...tuning import RotationConfig
-from .grouped import Product, item_number, launch_products
 from .memory import load_as_float32, store_rounded
+from .product_table import Product, item_number, launch_products
 from .product_tile import elements_of, float32_products, offsets_of, product_tile
 
 DECAY, RATE, FOUND_INF = 2, 3, 4

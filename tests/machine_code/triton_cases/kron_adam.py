@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from kpop_kernels.backends.triton import kron_adam
-from tests.machine_code.triton_products import MANY, ONE, elementwise, zeros
+from tests.machine_code.triton_rotations import MANY, ONE, elementwise, zeros
 
 
 def launch(
