@@ -48,11 +48,7 @@ class Layout:
         """Return the indices of a rank's elements in the flat parameter if they are consecutive, else None."""
         if not length(self.blocks[rank]):
             return 0, 0
-        cut = [
-            i
-            for i, (span, size) in enumerate(zip(self.blocks[rank], self.shape, strict=True))
-            if span != (0, size)
-        ]
+        cut = [i for i, (span, size) in enumerate(zip(self.blocks[rank], self.shape, strict=True)) if span != (0, size)]
         if any(i for i in cut):
             return None
         row = math.prod(self.shape[1:])
@@ -83,9 +79,7 @@ def common(a: Block, b: Block) -> Block:
 
 def relative(block: Block, outer: Block) -> Block:
     """Return a block counted from the first element of one that holds it."""
-    return tuple(
-        (start - first, stop - first) for (start, stop), (first, _) in zip(block, outer, strict=True)
-    )
+    return tuple((start - first, stop - first) for (start, stop), (first, _) in zip(block, outer, strict=True))
 
 
 def layout_of(parameter: Tensor, name: str, ranks: Sequence[int]) -> Layout:

@@ -135,15 +135,15 @@ class Ranks(Exchange):
         mine = self._collect(work)
         before = [self._old(item) for item in mine.values()]
         rule([item for item in mine.values() if item.parameter.numel()])
-        results = {i: self._result(item, old) for (i, item), old in zip(mine.items(), before, strict=True)}
+        results = {
+            i: self._result(item, old) for (i, item), old in zip(mine.items(), before, strict=True)
+        }
         self._return(work, results)
         self._originals.clear()
 
     def where(self, parameter: Tensor) -> dict[str, str]:
         owner = self.place(parameter).owner
-        return {
-            "updated by": "each rank its part" if owner is None else f"rank {self._transport.ranks[owner]}"
-        }
+        return {"updated by": "each rank its part" if owner is None else f"rank {self._transport.ranks[owner]}"}
 
     def shared_states(self, states: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         return shared_states(states, self._parameters(), self.place, self._transport)
@@ -292,9 +292,7 @@ class Ranks(Exchange):
         """Return where to receive a part of a replicated parameter, and whether that is the parameter itself."""
         dtype = self._travels_as(tensor)
         in_place = dtype == tensor.dtype and tensor.is_contiguous()
-        return (
-            tensor if in_place else torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
-        ), in_place
+        return (tensor if in_place else torch.empty(tensor.shape, dtype=dtype, device=tensor.device)), in_place
 
     def _move(
         self, work: Sequence[Work], outgoing: list[list[Tensor]], expected: list[list[Form]]
