@@ -126,7 +126,11 @@ def _held(where: "Place", shape: tuple[int, ...], ranks: int) -> list[Block | No
 
 
 def _moved(
-    local: Tensor, dtype: torch.dtype, held: Sequence[Block | None], wanted: Sequence[Block], transport: Transport
+    local: Tensor,
+    dtype: torch.dtype,
+    held: Sequence[Block | None],
+    wanted: Sequence[Block],
+    transport: Transport,
 ) -> Tensor:
     """Return this rank's wanted block of a tensor of which ranks hold blocks; equal blocks are sent once."""
     rank, size = transport.rank, transport.size

@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ..optim._buckets import Work
+from ..optim._capture import Capture
 from ..optim._exchange import Exchange
 from ..optim._nonfinite import Finding, on_host
 from ._checkpoint import own_state, shared_states
 from ._layout import Layout, extent, layout_of, length, part, rows_in_steps
 from ._ownership import Loads, Task, assign, imbalance
+from ._statistics import Statistics
 from ._transport import Form, Transport
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Ranks(Exchange):
         self._places: dict[Tensor, Place] = {}
         self._loads = Loads.none(transport.size)
         self._originals: dict[int, tuple[Tensor, Tensor]] = {}
+        self._statistics: Statistics | None = None
 
     @property
     def loads(self) -> Loads:
@@ -135,15 +138,21 @@ class Ranks(Exchange):
         mine = self._collect(work)
         before = [self._old(item) for item in mine.values()]
         rule([item for item in mine.values() if item.parameter.numel()])
-        results = {
-            i: self._result(item, old) for (i, item), old in zip(mine.items(), before, strict=True)
-        }
+        results = {i: self._result(item, old) for (i, item), old in zip(mine.items(), before, strict=True)}
         self._return(work, results)
         self._originals.clear()
 
+    def sum_statistics(self, capture: Capture, parameters: Sequence[Tensor]) -> None:
+        if self._statistics is None or self._statistics.capture is not capture:
+            owners = {p: self.place(p).owner for p in self._parameters()}
+            self._statistics = Statistics(capture, owners, self._transport)
+        self._statistics.finish(parameters)
+
     def where(self, parameter: Tensor) -> dict[str, str]:
         owner = self.place(parameter).owner
-        return {"updated by": "each rank its part" if owner is None else f"rank {self._transport.ranks[owner]}"}
+        return {
+            "updated by": "each rank its part" if owner is None else f"rank {self._transport.ranks[owner]}"
+        }
 
     def shared_states(self, states: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         return shared_states(states, self._parameters(), self.place, self._transport)
@@ -292,7 +301,9 @@ class Ranks(Exchange):
         """Return where to receive a part of a replicated parameter, and whether that is the parameter itself."""
         dtype = self._travels_as(tensor)
         in_place = dtype == tensor.dtype and tensor.is_contiguous()
-        return (tensor if in_place else torch.empty(tensor.shape, dtype=dtype, device=tensor.device)), in_place
+        return (
+            tensor if in_place else torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
+        ), in_place
 
     def _move(
         self, work: Sequence[Work], outgoing: list[list[Tensor]], expected: list[list[Form]]

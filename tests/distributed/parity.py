@@ -17,7 +17,7 @@ from tests.optim.conventions.workload import gradient, parameters
 from tests.optim.registry import CASES
 
 SHAPES = ((16, 12), (5, 3), (1, 7), (7, 1), (9,), (3, 6, 4), (4, 3, 2, 2), (2, 8), (12, 12), (64, 80), (3,))
-"""Fewer rows than ranks, single rows and columns, vectors, stacks, kernels, and one that QClean keeps in blocks."""
+"""Fewer rows than ranks, single rows and columns, vectors, stacks, kernels, one that QClean keeps in blocks."""
 
 STEPS = 20
 OURS = {case.name: case for case in CASES if case.ours}
@@ -48,7 +48,9 @@ def make(name: str, params: Sequence[Tensor], **hyperparameters: Any) -> Optimiz
     return OURS[name].make(params, **{"weight_decay": 0.1, "rules": rules, **hyperparameters})
 
 
-def alone(name: str, steps: int = STEPS, gradients: Gradients = usual, **hyperparameters: Any) -> list[Tensor]:
+def alone(
+    name: str, steps: int = STEPS, gradients: Gradients = usual, **hyperparameters: Any
+) -> list[Tensor]:
     """Parameters after some steps in one process."""
     params = parameters(SHAPES)
     optimizer = make(name, params, **hyperparameters)
@@ -101,7 +103,9 @@ def distributed(parameter: Tensor, kind: str) -> DTensor:
     return distribute_tensor(parameter.detach(), mesh_of(kind), placements, src_data_rank=None)
 
 
-def sharded(name: str, kind: str, gradients: Gradients = usual, **hyperparameters: Any) -> tuple[list[Tensor], Any]:
+def sharded(
+    name: str, kind: str, gradients: Gradients = usual, **hyperparameters: Any
+) -> tuple[list[Tensor], Any]:
     """Parameters after training with each of them cut into shards, and facts of this rank."""
     whole = parameters(SHAPES)
     params = [nn.Parameter(distributed(parameter, kind)) for parameter in whole]
