@@ -74,8 +74,8 @@ def make(name: str, params: Sequence[Tensor], **hyperparameters: Any) -> Optimiz
     return OURS[name].make(params, **{"weight_decay": 0.1, "rules": rules, **hyperparameters})
 
 
-def alone(name: str, steps: int = STEPS, gradients: str = "usual", **hyperparameters: Any) -> list[Tensor]:
-    """Parameters after some steps in one process."""
+def alone(name: str, gradients: str = "usual", **hyperparameters: Any) -> list[Tensor]:
+    """Parameters after training in one process."""
     params = parameters(SHAPES)
     optimizer = make(name, params, **hyperparameters)
     for step in range(1, STEPS + 1):
