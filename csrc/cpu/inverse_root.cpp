@@ -249,6 +249,7 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
   if (team.rank == 0) {
     float unit;
     float bound = normalize(it, item.A, options, unit);
+    if (bound < 0) bound = NAN;
     const int shorter = bound > 0 ? shortest_schedule(it, options) : 0;
     if (bound > 0 && schedule_for(options, shorter).steps > item.most_steps) bound = -bound;
     shared[0] = bound;
