@@ -8,11 +8,8 @@ from torch import Tensor
 SAFETY = 1.01
 """Margin of the bound over what is proved for exact arithmetic."""
 
-SMALL = 2e-3
+SMALL = 5e-4
 """Eigenvalues below so much of the largest are computed twice in float32."""
-
-WORTH_RESOLVING = 5e-4
-"""They are only where the smallest one lies below so much of the largest."""
 
 
 class Normalized(NamedTuple):
@@ -79,10 +76,9 @@ def _resolve_small(Y: Tensor, eigvals: Tensor, Q: Tensor) -> tuple[Tensor, Tenso
     eigh errs by several rounding units of the largest eigenvalue it sees. In the space of the small ones that
     is a small one too, and the products that project Y onto it lose much less.
     """
-    largest = eigvals[:, -1:]
-    if not (eigvals[:, :1] < WORTH_RESOLVING * largest).any():
+    count = int((eigvals < SMALL * eigvals[:, -1:]).sum(-1).max())
+    if not count:
         return eigvals, Q
-    count = int((eigvals < SMALL * largest).sum(-1).max())
     space = Q[:, :, :count]
     small, rotation = _eigh(space.mT @ (Y @ space))
     return torch.cat([small, eigvals[:, count:]], -1), torch.cat([space @ rotation, Q[:, :, count:]], -1)
