@@ -197,13 +197,20 @@ float normalize(const Iteration& it, const float* A, const RootOptions& options,
   return bound;
 }
 
-// The number of the first shorter schedule that is proved to serve Y, or of none of them, by bisection.
-int shortest_schedule(const Iteration& it, const RootOptions& options) {
-  const float rounding = it.n * (FLT_EPSILON / 2);
+// The number of the first shorter schedule that is proved to serve Y, or of none of them, by bisection. Where only
+// some are short enough, the longest of them comes first: if it fails, there is nothing left to find.
+int shortest_schedule(const Iteration& it, const RootOptions& options, int64_t most_steps) {
+  const auto serves = [&](int i) {
+    return is_definite(it.Y, it.padded / TILE, options.shorter[i].least + it.n * (FLT_EPSILON / 2), it.P);
+  };
   int first = 0, end = options.shorter_count;
+  if (options.schedule.steps > most_steps) {
+    while (end > 0 && options.shorter[end - 1].schedule.steps > most_steps) --end;
+    if (end == 0 || !serves(--end)) return options.shorter_count;
+  }
   while (first < end) {
     const int middle = (first + end) / 2;
-    if (is_definite(it.Y, it.padded / TILE, options.shorter[middle].least + rounding, it.P))
+    if (serves(middle))
       end = middle;
     else
       first = middle + 1;
@@ -250,7 +257,7 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
     float unit;
     float bound = normalize(it, item.A, options, unit);
     if (bound < 0) bound = NAN;
-    const int shorter = bound > 0 ? shortest_schedule(it, options) : 0;
+    const int shorter = bound > 0 ? shortest_schedule(it, options, item.most_steps) : 0;
     if (bound > 0 && schedule_for(options, shorter).steps > item.most_steps) bound = -bound;
     shared[0] = bound;
     shared[1] = unit;

@@ -106,7 +106,9 @@ def _solve_the_rest(
     """Take by eigenvalues the roots that would have needed too many steps; their bounds are negative."""
     n = A.shape[-1]
     left = bound.reshape(-1) < 0
-    if not left.any():
+    if left.all():
+        _eigh_root(A, root, bound, p, damping, relative_damping)
+    if left.all() or not left.any():
         return
     S, bounds = A.reshape(-1, n, n)[left], torch.empty(int(left.sum()))
     roots = torch.empty_like(S)
