@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...tuning import ProductConfig
 from .. import _polar
-from .._batches import by_size, scatter, stack
+from .._lists import by_size, scatter, stack
 from . import grouped
 from .symmetric import configuration, padded
 from .workspace import Group, Workspace
