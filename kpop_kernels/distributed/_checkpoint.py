@@ -15,7 +15,7 @@ from ._layout import Block, common, extent, length, part, relative, rows
 from ._transport import Form, Transport
 
 if TYPE_CHECKING:
-    from ._ranks import Place
+    from ._planner import Place
 
 
 def shared_states(

@@ -48,12 +48,9 @@ class Layout:
         """Return the indices of a rank's elements in the flat parameter if they are consecutive, else None."""
         if not length(self.blocks[rank]):
             return 0, 0
-        cut = [
-            i
-            for i, (span, size) in enumerate(zip(self.blocks[rank], self.shape, strict=True))
-            if span != (0, size)
-        ]
-        if any(i for i in cut):
+        spans = zip(self.blocks[rank], self.shape, strict=True)
+        cut = [i for i, (span, size) in enumerate(spans) if span != (0, size)]
+        if any(cut):
             return None
         row = math.prod(self.shape[1:])
         start, stop = self.blocks[rank][0] if self.shape else (0, 1)
