@@ -73,7 +73,9 @@ def inverse_root(
             "cans" (10 steps, 3 times more exact in float32, for n ≥ 64 in 16-bit products), or (a, b) for
             each step, as `kpop_kernels.coefficients.schedule` computes them.
         precision: Least precision of the products' operands; accumulation is always float32. A backend
-            without such units uses the next better one. "auto" is float32 where that is not slow.
+            without such units uses the next better one. "auto" is float32 where that is not slow; on a GPU it is
+            float32 by three products of tf32. Narrower products of Y and Z are averaged with their transposes,
+            which keeps their digits at every condition number but takes twice the operations of halves.
         check: Also return an `InverseRootInfo`, at the cost of two more products.
         out: Where the result goes: shape, dtype and device of A, no memory in common with A.
 
