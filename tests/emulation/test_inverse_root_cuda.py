@@ -186,6 +186,6 @@ def test_what_is_refused(monkeypatch):
     backend = backends.Backend("cuda")
     assert backend.serves("inverse_root", torch.zeros(128, 128))
     assert not backend.serves("inverse_root_foreach", torch.zeros(128, 128), torch.zeros(129, 129))
-    message = "inverse_root: backend 'cuda' takes matrices of order up to 128, not 129"
+    message = r"inverse_root: backend 'cuda' takes matrices with sides up to 128, not \(129, 129\)"
     with pytest.raises(ValueError, match=message):
         backend.inverse_root(torch.zeros(129, 129), 2, **root_options())
