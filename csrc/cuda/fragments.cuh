@@ -125,15 +125,15 @@ struct Float16Products {
   }
 };
 
-// A number as the sum of two of tf32: the second is rounded from what the first has cut off. The tensor core does not
-// read further digits.
+// A number as the sum of two of tf32. The first is rounded, so that products of two second ones, which are left out, are
+// small and of either sign; of the second the tensor core reads all but perhaps the last digit. NaN stays in the second.
 struct Tf32Pair {
   uint32_t high, low;
 };
 
 __device__ __forceinline__ Tf32Pair split(float x) {
-  const uint32_t high = __float_as_uint(x) & 0xFFFFE000;
-  return {high, __float_as_uint(x - __uint_as_float(high)) + 0x1000};
+  const uint32_t high = (__float_as_uint(x) + 0x1000) & 0xFFFFE000;
+  return {high, __float_as_uint(x - __uint_as_float(high))};
 }
 
 // Products of float32 operands to about its precision: three of tf32 for one.

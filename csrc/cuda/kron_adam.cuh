@@ -27,36 +27,34 @@ struct KronAdamArguments {
   AdamSettings settings;
 };
 
-// The arrays of one matrix.
+// What is computed once for a matrix, in shared memory.
 struct KronAdamMatrix {
-  const KronAdamItem& item;
+  AdamStep step;
+  Factors factors;
   int64_t offset;  // of its first element
   float *m, *v;
-
-  __device__ __forceinline__ float grad(int i) const { return element(item.grad.data, item.grad.type, offset + i); }
-  __device__ __forceinline__ float param(int i) const { return element(item.param.data, item.param.type, offset + i); }
 };
 
 // x <- the normalized first moment in the basis, both moments averaged. Where the first one is kept in the basis of the
 // gradient there are two rotations: the gradient's for the second moment, then that of the first.
 template <int N>
-__device__ __forceinline__ void adam_in_basis(Fragments<N>& x, const KronAdamMatrix& matrix, const Rotation& rotation,
-                                              const AdamStep& step, const KronAdamArguments& arguments) {
+__device__ __forceinline__ void adam_in_basis(Fragments<N>& x, const KronAdamMatrix& matrix, const KronAdamItem& item,
+                                              const Rotation& rotation, const KronAdamArguments& arguments) {
   const AdamSettings& settings = arguments.settings;
-  float *const m = matrix.m, *const v = matrix.v;
 #pragma unroll 1
   for (bool first = arguments.original;; first = false) {
     const bool of_moment = arguments.original && !first;
     each_held(x, rotation, [&](float& value, int i) {
-      value = settings.maximize ? -matrix.grad(i) : matrix.grad(i);
-      if (of_moment) value = m[i] = averaged(m[i], value, settings.decay1);
+      const float grad = element(item.grad.data, item.grad.type, matrix.offset + i);
+      value = settings.maximize ? -grad : grad;
+      if (of_moment) value = matrix.m[i] = averaged(matrix.m[i], value, settings.decay1);
     });
     rotate<false>(x, rotation);
     each_held(x, rotation, [&](float& value, int i) {
-      const float second = of_moment ? v[i] : averaged_square(v[i], value, settings.decay2);
-      if (!of_moment) v[i] = second;
-      if (!arguments.original) value = m[i] = averaged(m[i], value, settings.decay1);
-      value = normalized(value, second, step, settings);
+      const float second = of_moment ? matrix.v[i] : averaged_square(matrix.v[i], value, settings.decay2);
+      if (!of_moment) matrix.v[i] = second;
+      if (!arguments.original) value = matrix.m[i] = averaged(matrix.m[i], value, settings.decay1);
+      value = normalized(value, second, matrix.step, settings);
     });
     if (!first) return;
   }
@@ -65,25 +63,25 @@ __device__ __forceinline__ void adam_in_basis(Fragments<N>& x, const KronAdamMat
 template <int N>
 __global__ void __launch_bounds__(2 * N, 1) kron_adam(const __grid_constant__ KronAdamArguments arguments) {
   KPOP_DYNAMIC_SHARED(float, shared);
-  __shared__ AdamStep step;
+  __shared__ KronAdamMatrix matrix;
   const int block = static_cast<int>(blockIdx.x);
   const KronAdamItem& item = item_of(arguments.item, arguments.items, block);
   if (item.found_inf && *item.found_inf != 0.0f) return;
-  if (threadIdx.x == 0) step = adam_step(arguments.settings, item.step.value());
-  const int64_t number = block - item.first_block, offset = number * item.rows * item.columns;
-  const KronAdamMatrix matrix = {item, offset, item.exp_avg + offset, item.exp_avg_sq + offset};
-  const Rotation rotation = {item.rows,
-                             item.columns,
-                             factor_of(item.left, number, item.rows),
-                             factor_of(item.right, number, item.columns),
-                             shared,
-                             Place()};
+  if (threadIdx.x == 0) {
+    const int64_t number = block - item.first_block, offset = number * item.rows * item.columns;
+    const Factors factors = {factor_of(item.left, number, item.rows), factor_of(item.right, number, item.columns)};
+    matrix = {adam_step(arguments.settings, item.step.value()), factors, offset, item.exp_avg + offset,
+              item.exp_avg_sq + offset};
+  }
   __syncthreads();
+  const Rotation rotation = {item.rows, item.columns, matrix.factors, shared, Place()};
   Fragments<N> x;
-  adam_in_basis(x, matrix, rotation, step, arguments);
+  adam_in_basis(x, matrix, item, rotation, arguments);
   rotate<true>(x, rotation);
   each_held(x, rotation, [&](float& value, int i) {
-    set_element(item.param.data, item.param.type, offset + i, decayed(matrix.param(i), value, step));
+    const MutableValues& param = item.param;
+    const float old = element(param.data, param.type, matrix.offset + i);
+    set_element(param.data, param.type, matrix.offset + i, decayed(old, value, matrix.step));
   });
 }
 

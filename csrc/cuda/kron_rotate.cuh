@@ -18,8 +18,8 @@ template <bool inverse, int N>
 __global__ void __launch_bounds__(2 * N, 1) kron_rotate(KronRotateArguments a) {
   KPOP_DYNAMIC_SHARED(float, shared);
   const int64_t number = blockIdx.x, offset = number * a.rows * a.columns;
-  const Rotation rotation = {
-      a.rows, a.columns, factor_of(a.left, number, a.rows), factor_of(a.right, number, a.columns), shared, Place()};
+  const Factors factors = {factor_of(a.left, number, a.rows), factor_of(a.right, number, a.columns)};
+  const Rotation rotation = {a.rows, a.columns, factors, shared, Place()};
   Fragments<N> x;
   each_held(x, rotation, [&](float& value, int i) { value = element(a.G.data, a.G.type, offset + i); });
   rotate<inverse>(x, rotation);

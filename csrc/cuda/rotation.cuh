@@ -6,10 +6,15 @@
 
 namespace kpop {
 
-// What a thread block rotates with: factors of one matrix, or nullptr for the identity.
+// The factors of one matrix, or nullptr for the identity. They wait in shared memory: registers are scarce.
+struct Factors {
+  const float *left, *right;
+};
+
+// What a thread block rotates with.
 struct Rotation {
   int rows, columns;
-  const float *left, *right;
+  const Factors& factors;
   float* shared;  // N rows
   Place place;
 
@@ -38,21 +43,23 @@ __device__ __forceinline__ void rotate(Fragments<N>& x, const Rotation& r) {
   constexpr int STRIDE = Float32Products::STRIDE<N>;
   const bool busy = 16 * r.place.warp < r.rows;
   Fragments<N> factor;
-  if (r.left) {
+  if (r.factors.left) {
+    const float* const left = r.factors.left;
     Float32Products::store(r.shared, x, 1, r.place);
     visit(factor, r.place, [&](float& value, int, int row, int column) {
       const bool held = row < r.rows && column < r.rows;
-      value = held ? r.left[inverse ? row * r.rows + column : column * r.rows + row] : 0.0f;
+      value = held ? left[inverse ? row * r.rows + column : column * r.rows + row] : 0.0f;
     });
     __syncthreads();
     if (busy) Float32Products::multiply<false>(x, factor, r.shared, r.rows, r.place);
     __syncthreads();
   }
-  if (r.right) {
+  if (r.factors.right) {
+    const float* const right = r.factors.right;
     const int padded = (r.columns + 7) / 8 * 8;
     each_entry<N>(padded, padded, r.place, [&](int row, int column) {
       const bool held = row < r.columns && column < r.columns;
-      r.shared[row * STRIDE + column] = held ? r.right[row * r.columns + column] : 0.0f;
+      r.shared[row * STRIDE + column] = held ? right[row * r.columns + column] : 0.0f;
     });
     copy(factor, x);
     __syncthreads();

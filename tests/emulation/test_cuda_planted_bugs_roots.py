@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from python_ref.kron import rotate
 from tests.emulation import cuda_emulator
-from tests.emulation.cuda_backend import emulated, run
+from tests.emulation.cuda_backend import emulated, operator, run
 from tests.emulation.tools import require_tool
+from tests.matrices import factors
+from tests.ops.launch import outcome
 from tests.ops.matrices import relative_error, root_options, spd, truth
 
 ROOT = "inverse_root.cuh"
@@ -47,7 +50,7 @@ def test_a_dropped_barrier_gives_wrong_results_in_some_order(edit):
         (33, {"fragments__cuh": ("place.lane / 4, along", "place.lane / 8 + place.lane % 2 * 4, along")}),
         (33, {"inverse_root__cuh": ("row < n && column < n; }", "row < n && column <= n; }")}),
         (33, {"inverse_root__cuh": ("multiply<true>(product, Z", "multiply<false>(product, Z")}),
-        (33, {"fragments__cuh": ("__float_as_uint(x - __uint_as_float(high)) + 0x1000", "0")}),
+        (33, {"fragments__cuh": ("{high, __float_as_uint(x - __uint_as_float(high))}", "{high, 0}")}),
     ],
     ids=["wrong slot", "wrong lane", "missing mask", "P not transposed", "digits lost"],
 )
@@ -55,8 +58,39 @@ def test_a_fault_of_a_product_gives_wrong_results(n, edits):
     assert not root_is_right(n=n, **edits)
 
 
+def rotation_is_right(order="forward", m=20, n=17, **edits):
+    files = {name.replace("__", "."): (replacement,) for name, replacement in edits.items()}
+    generator = torch.Generator().manual_seed(3)
+    G = torch.randn(m, n, generator=generator)
+    Q_L, Q_R = factors(generator, (), (m, n), ("shared", "shared"), torch.float32)
+    with emulated(order, seed=n, edits=files, only="kron_rotate.cu"):
+        for left in (Q_L, None):
+            tensors = {"G": G, "Q_L": left, "Q_R": Q_R}
+            (result,) = outcome(operator("kron_rotate"), tensors, ())
+            if not (result - rotate(*tensors.values())).abs().max() < 1e-5:
+                return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        (
+            "    __syncthreads();\n    if (busy) Float32Products::multiply<false>",
+            "    if (busy) Float32Products::multiply<false>",
+        ),
+        ("inverse ? row * r.rows + column : column * r.rows + row", "row * r.rows + column"),
+        ("value = held ? left[", "value = row < N && column < N ? left["),
+        ("(r.columns + 7) / 8 * 8", "r.columns"),
+    ],
+    ids=["dropped barrier", "wrong side", "missing mask", "no padding"],
+)
+def test_a_fault_of_a_rotation_gives_wrong_results(edit):
+    assert not all(rotation_is_right(order, rotation__cuh=edit) for order in cuda_emulator.ORDERS)
+
+
 def test_the_unchanged_sources_have_none():
-    assert all(root_is_right(order) for order in cuda_emulator.ORDERS)
+    assert all(root_is_right(order) and rotation_is_right(order) for order in cuda_emulator.ORDERS)
 
 
 def test_the_null_space_leaks_without_symmetry():

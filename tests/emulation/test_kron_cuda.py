@@ -95,7 +95,7 @@ def test_a_list_of_mixed_shapes_and_dtypes_is_one_launch(generator, order):
     [
         {"maximize": True},
         {"weight_decay": 0.0},
-        {"beta1": 0.0, "beta2": 0.0, "step": 1},
+        {"beta1": 0.0, "step": 1},
         {"step": 10**6},
         {"eps": 0.5},
         {"lr": 0.0},
@@ -109,6 +109,21 @@ def test_a_list_of_mixed_shapes_and_dtypes_is_one_launch(generator, order):
 def test_every_scalar(generator, kinds, change):
     with emulated(only="kron_adam.cu"):
         check(arguments(generator, (), 9, 20, kinds), **change)
+
+
+def test_moments_without_memory(generator):
+    """They are products and nothing else, which the second moment squares: the bounds of a fresh parameter's."""
+    tensors, scalars = (
+        arguments(generator, (), 33, 20, BOTH),
+        SCALARS | {"beta1": 0.0, "beta2": 0.0, "step": 1},
+    )
+    with emulated(only="kron_adam.cu"):
+        _, *moments = outcome(operator("kron_adam_"), tensors, WRITTEN, **scalars)
+    composite = {name: t.clone() for name, t in tensors.items()}
+    backends.get("composite").kron_adam_(*composite.values(), **scalars)
+    _, *exact = adam(*tensors.values(), **scalars)
+    for name, result, oracle, limit in zip(WRITTEN[1:], moments, exact, (5e-7, 1e-6), strict=True):
+        assert_accurate(result, composite[name], oracle, bound=limit, name=name)
 
 
 def test_the_longest_sides(generator):
@@ -133,7 +148,10 @@ def test_bits_do_not_depend_on_batch_list_or_order(generator):
     shared = {name: value for name, value in SCALARS.items() if name != "step"}
     with emulated(only="kron_adam.cu"):
         alone = outcome(operator("kron_adam_"), one, WRITTEN, **SCALARS)
-    lists = [[a if a is None else a.clone(), b.clone()] for a, b in zip(tensors.values(), other.values(), strict=True)]
+    lists = [
+        [a if a is None else a.clone(), b.clone()]
+        for a, b in zip(tensors.values(), other.values(), strict=True)
+    ]
     with emulated("shuffled", seed=4, only="kron_adam.cu"):
         operator("kron_adam_foreach_")(*lists, step=[torch.tensor(7)] * 2, found_inf=[None, None], **shared)
     listed = dict(zip(tensors, (pair[0] for pair in lists), strict=True))
