@@ -42,7 +42,7 @@ def _rotations(n: int, products: int, max_registers: int) -> Expect:
         vector_stores=False,
         no_fma=False,
         tensor_cores=MMA_SYNC,
-        counts={"HMMA.1688.F32.TF32": products * 3 * (n // 8) ** 2, "F2F": 0},
+        counts={"HMMA.1688.F32.TF32": products * 3 * (n // 8) ** 2},
         max_registers=max_registers,
         max_shared=1024,
     )
