@@ -57,8 +57,9 @@ __device__ __forceinline__ AdamStep adam_step(const AdamSettings& settings, int6
 // The first moment over the root of the second one, within the limit; NaN stays NaN.
 __device__ __forceinline__ float normalized(float m, float v, const AdamStep& step, const AdamSettings& settings) {
   const float denominator = __fadd_rn(__fsqrt_rn(__fmul_rn(v, step.correction2)), settings.eps);
-  const float N = __fdiv_rn(__fmul_rn(m, step.correction1), denominator);
-  return N > settings.limit ? settings.limit : N < -settings.limit ? -settings.limit : N;
+  float N = __fdiv_rn(__fmul_rn(m, step.correction1), denominator);
+  N = N > settings.limit ? settings.limit : N;
+  return N < -settings.limit ? -settings.limit : N;
 }
 
 // The parameter after decay and update.
