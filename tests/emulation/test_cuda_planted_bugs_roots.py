@@ -27,20 +27,22 @@ def root_is_right(order="forward", n=33, kappa=1e4, **edits):
     return error <= 2e-4 * max(1, kappa / 1e4) and torch.equal(root, root.mT)
 
 
-BEFORE_THE_PRODUCT = "    if (i == stage.steps) break;\n"
+# Emulated warps keep step from product to product on tensor cores: a barrier right behind a product is not missed.
 SHARED_PRODUCT = "    Products::store(shared, product, step.product, task.place);\n"
+LOAD = "  load_symmetrized(x, shared, place);\n"
 
 
 @pytest.mark.parametrize(
-    "edit",
+    "edits",
     [
-        (f"    __syncthreads();\n{BEFORE_THE_PRODUCT}", BEFORE_THE_PRODUCT),
-        (f"{SHARED_PRODUCT}    __syncthreads();\n", SHARED_PRODUCT),
+        {"inverse_root__cuh": (f"{SHARED_PRODUCT}    __syncthreads();\n", SHARED_PRODUCT)},
+        {"fragments__cuh": (f"  __syncthreads();\n{LOAD}", LOAD)},
+        {"fragments__cuh": (f"{LOAD}  __syncthreads();\n", LOAD)},
     ],
-    ids=["before P is written", "before P is read"],
+    ids=["before P is read", "before the transpose is read", "before the transpose is overwritten"],
 )
-def test_a_dropped_barrier_gives_wrong_results_in_some_order(edit):
-    assert not all(root_is_right(order, inverse_root__cuh=edit) for order in cuda_emulator.ORDERS)
+def test_a_dropped_barrier_gives_wrong_results_in_some_order(edits):
+    assert not all(root_is_right(order, **edits) for order in cuda_emulator.ORDERS)
 
 
 @pytest.mark.parametrize(
