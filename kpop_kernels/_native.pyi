@@ -295,3 +295,42 @@ class Cuda:
         damping: float,
         relative_damping: float,
     ) -> None: ...
+    def kron_adam(
+        self,
+        batches: list[
+            tuple[
+                tuple[int, Float],
+                tuple[int, Float],
+                int,
+                int,
+                tuple[int, bool],
+                tuple[int, bool],
+                tuple[int, int, int],
+                int,
+                int,
+                int,
+            ]
+        ],
+        *,
+        lr: float,
+        device_lr: int,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        limit: float,
+        maximize: bool,
+        original: bool,
+    ) -> None: ...
+    def kron_rotate(
+        self,
+        G: tuple[int, Float],
+        out: tuple[int, Float],
+        left: tuple[int, bool],
+        right: tuple[int, bool],
+        count: int,
+        rows: int,
+        columns: int,
+        *,
+        inverse: bool,
+    ) -> None: ...

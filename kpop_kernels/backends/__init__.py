@@ -23,7 +23,7 @@ ORDER: dict[str, tuple[str, ...]] = {
 }
 """Backends of a device type, best first; devices not listed are served by composite."""
 
-ONE_BLOCK_FIRST = ("inverse_root", "inverse_root_foreach")
+ONE_BLOCK_FIRST = ("inverse_root", "inverse_root_foreach", "kron_rotate", "kron_adam_", "kron_adam_foreach_")
 """Operators that CUDA C++ finishes in one launch where the matrices are small, before Triton's many."""
 
 NAMES = ("composite", "cpu", "triton", "cuda", "metal")

@@ -35,6 +35,19 @@ def _root(n: int, float16: bool, max_registers: int) -> Expect:
     )
 
 
+def _rotations(n: int, products: int, max_registers: int) -> Expect:
+    """Products of float32 operands, three of tf32 for one; dynamic shared memory as for roots."""
+    return Expect(
+        vector_loads=False,
+        vector_stores=False,
+        no_fma=False,
+        tensor_cores=MMA_SYNC,
+        counts={"HMMA.1688.F32.TF32": products * 3 * (n // 8) ** 2},
+        max_registers=max_registers,
+        max_shared=1024,
+    )
+
+
 # By source file: the beginnings of kernel names, each of which must match a kernel, and what they share.
 CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
     "quantize_int8.cu": {
@@ -88,6 +101,16 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
         "kpop::inverse_root<kpop::Float16Products, 32>": _root(32, True, 128),
         "kpop::inverse_root<kpop::Float16Products, 64>": _root(64, True, 192),
         "kpop::inverse_root<kpop::Float16Products, 128>": _root(128, True, 255),
+    },
+    "kron_adam.cu": {
+        "kpop::kron_adam<32>": _rotations(32, 4, 160),
+        "kpop::kron_adam<64>": _rotations(64, 4, 216),
+        "kpop::kron_adam<128>": _rotations(128, 4, 255),
+    },
+    "kron_rotate.cu": {
+        f"kpop::kron_rotate<{inverse}, {n}>": _rotations(n, 2, limit)
+        for inverse in ("false", "true")
+        for n, limit in ((32, 160), (64, 216), (128, 255))
     },
     "stochastic_round.cu": {
         "kpop::stochastic_round": Expect(
