@@ -154,7 +154,7 @@ def _rotate(
     """Rotate a tensor of each item, with Adam or a part of it at the end of the last product."""
     pairs = list(zip(items, tensors, strict=True))
     first = [left_product(i.Q_L, X, i.middle) for i, X in pairs if i.two_sided]
-    multiply(first, left=True, inverse=False, config=config)
+    multiply(first, a_transposed=True, config=config)
     lefts, rights = [], []
     for i, X in pairs:
         ends = (i.exp_avg, i.exp_avg_sq, i.normalized)
@@ -169,9 +169,7 @@ def _rotate(
 def _rotate_into_param(items: Sequence[_Item], config: RotationConfig | None) -> None:
     """Rotate the normalized moments back, and decay and update the parameters with them."""
     both = [item for item in items if item.two_sided]
-    multiply(
-        [left_product(i.Q_L, i.normalized, i.middle) for i in both], left=True, inverse=True, config=config
-    )
+    multiply([left_product(i.Q_L, i.normalized, i.middle) for i in both], config=config)
     lefts = [i for i in items if i.Q_R is None]
     update([left_product(i.Q_L, i.normalized, i.param, scalars=i.scalars) for i in lefts], config=config)
     rights = [

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from ...tuning import RotationConfig
+from ...tuning import PASS, RotationConfig
+from .elements import element_program, flat_product
 from .memory import load_as_float32, store_rounded
-from .product_table import Product, item_number, launch_products
+from .product_table import Product, Scalars, item_number, launch_products
 from .product_tile import elements_of, float32_products, offsets_of, product_tile
-
-DECAY, RATE, FOUND_INF = 2, 3, 4
-"""Places of the scalars among those of an item."""
+from .step_scalars import DECAY, FOUND_INF, RATE
 
 
 def update(
@@ -25,6 +25,16 @@ def update(
         config=config,
         B_TRANSPOSED=right_transposed,
         PRECISION=float32_products(),
+    )
+
+
+def update_without_product(items: Sequence[tuple[Tensor, Tensor, Scalars]]) -> None:
+    """Update W = decay·W - rate·X of items (X, W, scalars)."""
+    launch_products(
+        plain_update_kernel,
+        [flat_product(X, W, scalars=scalars) for X, W, scalars in items],
+        places=(DECAY, RATE, FOUND_INF),
+        config=PASS,
     )
 
 
@@ -64,6 +74,7 @@ def update_kernel(
         count,
         False,
         B_TRANSPOSED,
+        "",
         PRECISION,
         ALIGNED,
         BLOCK_M,
@@ -76,3 +87,34 @@ def update_kernel(
     ptr = elements_of(table_ptr, row_ptr, 0, param_ptr, first, ALIGNED) + offsets
     W = load_as_float32(ptr, inside) * item_number(table_ptr, row_ptr, 2, decay)
     store_rounded(ptr, W - item_number(table_ptr, row_ptr, 3, rate) * sums, inside)
+
+
+# 12 bytes an element in float32, 6 in 16 bits.
+@triton.jit(do_not_specialize=("count", "decay", "rate", "found_inf"))
+def plain_update_kernel(
+    x_ptr,
+    same_x_ptr,
+    param_ptr,
+    m,
+    n,
+    k,
+    a_batch,
+    b_batch,
+    table_ptr,
+    count,
+    decay,
+    rate,
+    found_inf,
+    ALIGNED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Update BLOCK_N elements."""
+    x_ptr, first, offsets, inside, row_ptr = element_program(x_ptr, n, table_ptr, count, ALIGNED, BLOCK_N)
+    if item_number(table_ptr, row_ptr, 4, found_inf) != 0:
+        return
+    x = load_as_float32(x_ptr + offsets, inside)
+    ptr = elements_of(table_ptr, row_ptr, 0, param_ptr, first, ALIGNED) + offsets
+    W = load_as_float32(ptr, inside) * item_number(table_ptr, row_ptr, 2, decay)
+    store_rounded(ptr, W - item_number(table_ptr, row_ptr, 3, rate) * x, inside)

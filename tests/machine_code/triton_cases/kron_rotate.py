@@ -27,7 +27,9 @@ def launch(
             products.append(rotations.left_product(zeros(m, m, dtype=dtype), X, out))
         else:
             products.append(rotations.right_product(X, zeros(n, n, dtype=dtype), out))
-    rotations.multiply(products, left=left, inverse=inverse, config=config)
+    rotations.multiply(
+        products, a_transposed=left and not inverse, b_transposed=inverse and not left, config=config
+    )
 
 
 CASES = (
