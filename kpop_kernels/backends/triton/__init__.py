@@ -27,6 +27,8 @@ FILES: dict[str, str] = {
     "kron_rotate": "kron_rotate",
     "kron_adam_": "kron_adam",
     "kron_adam_foreach_": "kron_adam",
+    "kron_adam8_": "kron_adam8",
+    "kron_adam8_foreach_": "kron_adam8",
     "rebase_moments_": "rebase_moments",
     "rebase_moments_foreach_": "rebase_moments",
     "kl_gram_ema_": "kl_gram",

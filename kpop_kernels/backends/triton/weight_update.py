@@ -1,13 +1,16 @@
 """The last product of a step, whose end decays and updates the weight: no other pass touches it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ...tuning import PASS, RotationConfig
 from .elements import element_program, flat_product
+from .kron_rotate import left_product, multiply, right_product
 from .memory import load_as_float32, store_rounded
 from .product_table import Product, Scalars, item_number, launch_products
 from .product_tile import elements_of, float32_products, offsets_of, product_tile
@@ -26,6 +29,55 @@ def update(
         B_TRANSPOSED=right_transposed,
         PRECISION=float32_products(),
     )
+
+
+@dataclass(frozen=True)
+class Back:
+    """An update in a basis, and the weight that it goes back to.
+
+    Attributes:
+        update: The update N, contiguous.
+        param: The weight W, contiguous; it becomes decay·W - rate·left N rightᵀ.
+        left: Factor on the left; None leaves the side alone.
+        right: Factor on the right, likewise.
+        scalars: Those of `step_scalars`.
+        middle: Float32 memory for what is between two products, if there is some.
+    """
+
+    update: Tensor
+    param: Tensor
+    left: Tensor | None
+    right: Tensor | None
+    scalars: Scalars
+    middle: Tensor | None = None
+
+
+def rotate_into_weights(
+    items: Sequence[Back], *, transposed: bool = True, config: RotationConfig | None = None
+) -> None:
+    """Update weights along the updates rotated back; the right factor is transposed, or else not."""
+    first, lefts, rights, plain = [], [], [], []
+    for item in items:
+        N, W, L, R, scalars = item.update, item.param, item.left, item.right, item.scalars
+        if L is not None and R is not None:
+            middle = item.middle
+            if middle is None:
+                middle = torch.empty(N.shape, dtype=torch.float32, device=N.device)
+            first.append(left_product(L, N, middle))
+            rights.append(right_product(middle, R, W, scalars=scalars))
+        elif L is not None:
+            lefts.append(left_product(L, N, W, scalars=scalars))
+        elif R is not None:
+            rights.append(right_product(N, R, W, scalars=scalars))
+        else:
+            plain.append((N, W, scalars))
+    multiply(first, config=config)
+    if transposed:
+        update(lefts, config=config)
+        update(rights, right_transposed=True, config=config)
+    else:
+        update([*lefts, *rights], config=config)
+    update_without_product(plain)
 
 
 def update_without_product(items: Sequence[tuple[Tensor, Tensor, Scalars]]) -> None:

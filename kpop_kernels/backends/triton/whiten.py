@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from ...tuning import RotationConfig
-from .._dense import dense
-from .kron_rotate import Factors, left_product, multiply, multiply_both_sides, right_product
+from .._dense import dense_lists
+from .kron_rotate import Factors, multiply_both_sides
 from .product_table import Scalars, to_device
 from .scalars import scalar_argument
 from .step_scalars import DECAY, FOUND_INF, RATE, flags
-from .weight_update import update, update_without_product
+from .weight_update import Back, rotate_into_weights
 
 
 def whiten(
@@ -77,22 +77,9 @@ def whiten_update_foreach_(
     """Update every parameter of a list along its whitened matrix."""
     signed = [-factor if maximize else factor for factor in scale]
     scalars = _scalars(signed, found_inf, lr, weight_decay, param[0].device)
-    first, lefts, rights, plain = [], [], [], []
-    with dense(*param) as weights:
-        for W, X, L, R, numbers in zip(weights, G, P_L, P_R, scalars, strict=True):
-            if L is not None and R is not None:
-                middle = torch.empty(X.shape, dtype=torch.float32, device=X.device)
-                first.append(left_product(L, X, middle))
-                rights.append(right_product(middle, R, W, scalars=numbers))
-            elif L is not None:
-                lefts.append(left_product(L, X, W, scalars=numbers))
-            elif R is not None:
-                rights.append(right_product(X, R, W, scalars=numbers))
-            else:
-                plain.append((X, W, numbers))
-        multiply(first, config=config)
-        update([*lefts, *rights], config=config)
-        update_without_product(plain)
+    with dense_lists(param) as (weights,):
+        rows = zip(G, weights, P_L, P_R, scalars, strict=True)
+        rotate_into_weights([Back(*row) for row in rows], transposed=False, config=config)
 
 
 def _scalars(

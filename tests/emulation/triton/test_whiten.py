@@ -133,7 +133,8 @@ BUGS = [
     ("weight_update", "item_number(table_ptr, row_ptr, 3, rate) * sums", "sums"),
     ("weight_update", "item_number(table_ptr, row_ptr, 3, rate) * x", "x"),
     ("whiten", "-factor if maximize else factor", "factor"),
-    ("whiten", "left_product(L, X, middle)", "left_product(L.mT, X, middle)"),
+    ("weight_update", "left_product(L, N, middle)", "left_product(L.mT, N, middle)"),
+    ("whiten", "transposed=False", "transposed=True"),
 ]
 
 
