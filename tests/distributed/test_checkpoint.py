@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
@@ -61,7 +60,7 @@ class Run:
             "model": get_model_state_dict(self.model),
             "optimizer": get_optimizer_state_dict(self.model, self.optimizer),
         }
-        dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
+        dcp.load(state, checkpoint_id=path)
         set_model_state_dict(self.model, state["model"])
         set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"])
 
@@ -94,6 +93,7 @@ def _resumed_alone(name: str, path: str) -> list[Tensor]:
     return run.values()
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # said whenever one process loads
 @pytest.mark.parametrize("kind", (None, "FSDP2"), ids=("replicated", "FSDP2"))
 @pytest.mark.parametrize("name", OURS)
 def test_a_resumed_run_is_the_uninterrupted_one(cluster: Cluster, tmp_path: Path, name, kind):
