@@ -39,6 +39,26 @@ class Adam8Step:
         limit: float,
     ) -> None: ...
 
+class BlockItem:
+    """One tensor of a list: addresses of what a kernel on 8-bit blocks reads and writes of it."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        x: int = 0,
+        x_type: Float = ...,
+        out: int = 0,
+        out_type: Float = ...,
+        codes: int = 0,
+        scales: int = 0,
+        zero_points: int = 0,
+        dynamic_codes: int = 0,
+        absmax: int = 0,
+        stream: int = 0,
+        offset: int = 0,
+    ) -> None: ...
+
 class Cpu:
     """The CPU kernels of one instruction set."""
 
@@ -64,112 +84,47 @@ class Cpu:
     ) -> None: ...
     def quantize_int8(
         self,
-        x: int,
-        type: Float,
-        count: int,
-        codes: int,
-        scales: int,
-        zero_points: int,
+        items: list[BlockItem],
         *,
         block_size: int,
         stochastic: bool,
         paper: bool,
-        random: RandomStream,
+        seed: int,
+        step: int,
         threads: int,
     ) -> None: ...
-    def dequantize_int8(
-        self,
-        codes: int,
-        scales: int,
-        zero_points: int,
-        count: int,
-        out: int,
-        type: Float,
-        *,
-        block_size: int,
-        threads: int,
-    ) -> None: ...
+    def dequantize_int8(self, items: list[BlockItem], *, block_size: int, threads: int) -> None: ...
     def quantize_dynamic8(
-        self,
-        x: int,
-        type: Float,
-        count: int,
-        codes: int,
-        absmax: int,
-        *,
-        block_size: int,
-        is_signed: bool,
-        threads: int,
+        self, items: list[BlockItem], *, block_size: int, is_signed: bool, threads: int
     ) -> None: ...
     def dequantize_dynamic8(
-        self,
-        codes: int,
-        absmax: int,
-        count: int,
-        out: int,
-        type: Float,
-        *,
-        block_size: int,
-        is_signed: bool,
-        threads: int,
+        self, items: list[BlockItem], *, block_size: int, is_signed: bool, threads: int
     ) -> None: ...
     def ema_int8(
         self,
-        codes: int,
-        scales: int,
-        zero_points: int,
-        x: int,
-        type: Float,
-        count: int,
-        out: int,
+        items: list[BlockItem],
         *,
         block_size: int,
         beta: float,
         one_minus_beta: float,
-        random: RandomStream,
+        seed: int,
+        step: int,
         threads: int,
     ) -> None: ...
     def ema_sq_dynamic8(
-        self,
-        codes: int,
-        absmax: int,
-        x: int,
-        type: Float,
-        count: int,
-        out: int,
-        *,
-        block_size: int,
-        beta: float,
-        one_minus_beta: float,
-        threads: int,
+        self, items: list[BlockItem], *, block_size: int, beta: float, one_minus_beta: float, threads: int
     ) -> None: ...
     def adam8(
         self,
-        param: int,
-        param_type: Float,
-        grad: int,
-        grad_type: Float,
-        count: int,
-        exp_avg_codes: int,
-        exp_avg_scales: int,
-        exp_avg_zero_points: int,
-        exp_avg_sq_codes: int,
-        exp_avg_sq_absmax: int,
+        items: list[BlockItem],
         *,
         block_size: int,
-        step: Adam8Step,
-        random: RandomStream,
+        scalars: Adam8Step,
+        seed: int,
+        step: int,
         threads: int,
     ) -> None: ...
-    def stochastic_round(
-        self,
-        x: int,
-        count: int,
-        out: int,
-        *,
-        random: RandomStream,
-        threads: int,
-    ) -> None: ...
+    def stochastic_round(self, items: list[BlockItem], *, seed: int, step: int, threads: int) -> None: ...
     def symmetric_product(
         self,
         A: int,
@@ -192,7 +147,16 @@ class Cpu:
         p: int,
         *,
         schedule: Sequence[float],
+        shorter: Sequence[tuple[float, Sequence[float]]],
         second_stage: Sequence[float],
+        damping: float,
+        relative_damping: float,
+        threads: int,
+    ) -> None: ...
+    def normalize(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        *,
         damping: float,
         relative_damping: float,
         threads: int,
@@ -318,4 +282,16 @@ class Cuda:
         *,
         random: RandomStream,
         step: int,
+    ) -> None: ...
+    def inverse_root(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        type: Float,
+        p: int,
+        *,
+        float16: bool,
+        first: list[float],
+        second: list[float],
+        damping: float,
+        relative_damping: float,
     ) -> None: ...

@@ -25,29 +25,29 @@ void update(float* __restrict W, const float* __restrict m, const float* __restr
 
 }  // namespace
 
-void adam8(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes exp_avg_sq, Blocks blocks,
-           const Adam8Step& step, const RandomStream& stream, int threads) {
+void adam8(BlockItems items, const Adam8Step& step, RandomKey key, int threads) {
   const DynamicMap& map = dynamic_map(false);
   const Decay decay1 = {step.adam.beta1, step.adam.one_minus_beta1};
   const Decay decay2 = {step.adam.beta2, step.adam.one_minus_beta2};
   const Adam8Step s = step;
-  for_each_random_block(
-      blocks, threads, &stream, [=, &map](int64_t block, int64_t first, int64_t n, const uint16_t* random) {
-        alignas(64) float gradient[LARGEST_BLOCK], m[LARGEST_BLOCK], v[LARGEST_BLOCK], W[LARGEST_BLOCK];
-        const float* g = load(grad, first, n, gradient);
-        if (s.adam.sign < 0) {
-          negate(g, n, gradient);
-          g = gradient;
-        }
-        average(exp_avg, block, first, n, g, decay1, m);
-        average_square(map, exp_avg_sq, block, first, n, g, decay2, v);
-        float* parameter = store_target(param, first, false, W);
-        if (parameter == W) load({param.data, param.type}, first, n, W);
-        update(parameter, m, v, n, s);
-        if (parameter == W) store(W, n, param, first, false);
-        quantize_affine(m, n, random, UNBIASED_RULE, exp_avg, block, first);
-        quantize_dynamic(map, v, n, exp_avg_sq, block, first);
-      });
+  const auto step_block = [=, &map](const BlockItem& item, int64_t block, int64_t first, int64_t n,
+                                    const uint16_t* random) {
+    alignas(64) float gradient[LARGEST_BLOCK], m[LARGEST_BLOCK], v[LARGEST_BLOCK], W[LARGEST_BLOCK];
+    const float* g = load(item.x, first, n, gradient);
+    if (s.adam.sign < 0) {
+      negate(g, n, gradient);
+      g = gradient;
+    }
+    average(item.affine, block, first, n, g, decay1, m);
+    const uint32_t largest = average_square(map, item.dynamic, block, first, n, g, decay2, v);
+    float* parameter = store_target(item.out, first, false, W);
+    if (parameter == W) load({item.out.data, item.out.type}, first, n, W);
+    update(parameter, m, v, n, s);
+    if (parameter == W) store(W, n, item.out, first, false);
+    quantize_affine(m, n, random, UNBIASED_RULE, item.affine, block, first);
+    quantize_dynamic(map, v, n, largest, item.dynamic, block, first);
+  };
+  for_each_random_block(items, threads, &key, step_block);
 }
 
 }  // namespace kpop::cpu::KPOP_ISA

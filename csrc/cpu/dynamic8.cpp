@@ -5,25 +5,26 @@
 
 namespace kpop::cpu::KPOP_ISA {
 
-void quantize_dynamic8(Values x, Blocks blocks, bool is_signed, DynamicCodes out, int threads) {
+void quantize_dynamic8(BlockItems items, bool is_signed, int threads) {
   const DynamicMap& map = dynamic_map(is_signed);
-  for_each_part(blocks, threads, [=, &map](int64_t begin, int64_t end) {
+  for_each_part(items, threads, [=, &map](const BlockItem& item, int64_t begin, int64_t end) {
     alignas(64) float buffer[LARGEST_BLOCK];
-    for_each_block(blocks, begin, end, [&](int64_t block, int64_t first, int64_t n) {
-      quantize_dynamic(map, load(x, first, n, buffer), n, out, block, first);
+    for_each_block(items.block_size, begin, end, [&](int64_t block, int64_t first, int64_t n) {
+      const float* x = load(item.x, first, n, buffer);
+      quantize_dynamic(map, x, n, largest_magnitude(x, n), item.dynamic, block, first);
     });
   });
 }
 
-void dequantize_dynamic8(DynamicCodes codes, Blocks blocks, bool is_signed, MutableValues out, int threads) {
+void dequantize_dynamic8(BlockItems items, bool is_signed, int threads) {
   const DynamicMap& map = dynamic_map(is_signed);
-  const bool streaming = beyond_cache(blocks.count);
-  for_each_part(blocks, threads, [=, &map](int64_t begin, int64_t end) {
+  const bool streaming = beyond_cache(items);
+  for_each_part(items, threads, [=, &map](const BlockItem& item, int64_t begin, int64_t end) {
     alignas(64) float buffer[LARGEST_BLOCK];
-    for_each_block(blocks, begin, end, [&](int64_t block, int64_t first, int64_t n) {
-      float* restored = store_target(out, first, streaming, buffer);
-      restore_map(map, codes.codes + first, n, codes.absmax[block], restored);
-      if (restored == buffer) store(buffer, n, out, first, streaming);
+    for_each_block(items.block_size, begin, end, [&](int64_t block, int64_t first, int64_t n) {
+      float* restored = store_target(item.out, first, streaming, buffer);
+      restore_map(map, item.dynamic.codes + first, n, item.dynamic.absmax[block], restored);
+      if (restored == buffer) store(buffer, n, item.out, first, streaming);
     });
     finish_streaming();
   });

@@ -82,9 +82,5 @@ inline float* store_target(MutableValues out, int64_t first, bool streaming, flo
   return in_place ? static_cast<float*>(out.data) + first : buffer;
 }
 
-inline bool beyond_cache(int64_t count) {
-  return count * static_cast<int64_t>(sizeof(float)) > last_level_cache_bytes();
-}
-
 }  // namespace
 }  // namespace kpop::cpu::KPOP_ISA

@@ -16,10 +16,38 @@ struct AdamStep {
   float correction1, correction2, eps, sign;
 };
 
+struct Decay {
+  float beta, one_minus_beta;
+};
+
 // Scalars of one Adam step on 8-bit moments; `limit` bounds the normalized update.
 struct Adam8Step {
   AdamStep adam;
   float lr, decay, limit;
+};
+
+// One tensor of a list: how many elements it has, and what a kernel on 8-bit blocks reads and writes of it.
+struct BlockItem {
+  int64_t count;
+  Values x;
+  MutableValues out;
+  AffineCodes affine;
+  DynamicCodes dynamic;
+  uint32_t stream;  // of its random numbers,
+  uint64_t offset;  // the first of which is that of this element
+};
+
+// Tensors in blocks of one size. Their parts are shared out to threads as if they were one.
+struct BlockItems {
+  const BlockItem* items;
+  int64_t count;
+  int64_t block_size;
+};
+
+// What the random numbers of all tensors of a list have in common.
+struct RandomKey {
+  uint64_t seed;
+  uint32_t step;
 };
 
 // One factor of a product, contiguous: (depth, n) if depth_major, else (n, depth).
@@ -34,10 +62,19 @@ struct Schedule {
   int steps;
 };
 
+// A schedule for spectra that lie in [least, 1] of their bound.
+struct BoundedSchedule {
+  float least;
+  Schedule schedule;
+};
+
+// Of `shorter`, from fewer to more steps, the first that is proved to serve a matrix replaces `schedule`.
 struct RootOptions {
   int p;
   float damping, relative_damping;
   Schedule schedule, second_stage;
+  const BoundedSchedule* shorter;
+  int shorter_count;
 };
 
 // One n x n matrix, contiguous, and where its root and the bound of its spectrum go.
@@ -58,25 +95,22 @@ struct Kernels {
 
   // Blocks of 8 bits: common/rounding.h and common/codebook.h define the bits. Bytes moved for each element from and
   // to float32: 5 to quantize or restore, 10 to average (the average is written too), 16 for a step of Adam.
-  void (*quantize_int8)(Values x, Blocks blocks, AffineOptions options, const RandomStream& random, AffineCodes out,
-                        int threads);
-  void (*dequantize_int8)(AffineCodes codes, Blocks blocks, MutableValues out, int threads);
-  void (*quantize_dynamic8)(Values x, Blocks blocks, bool is_signed, DynamicCodes out, int threads);
-  void (*dequantize_dynamic8)(DynamicCodes codes, Blocks blocks, bool is_signed, MutableValues out, int threads);
+  void (*quantize_int8)(BlockItems items, AffineOptions options, RandomKey key, int threads);
+  void (*dequantize_int8)(BlockItems items, int threads);
+  void (*quantize_dynamic8)(BlockItems items, bool is_signed, int threads);
+  void (*dequantize_dynamic8)(BlockItems items, bool is_signed, int threads);
 
-  // m <- beta m + (1 - beta) x in float32 to `out`, rounded stochastically into the codes.
-  void (*ema_int8)(AffineCodes codes, Blocks blocks, Values x, float beta, float one_minus_beta,
-                   const RandomStream& random, float* out, int threads);
+  // m <- beta m + (1 - beta) x in float32 to `out`, rounded stochastically into the affine codes.
+  void (*ema_int8)(BlockItems items, Decay decay, RandomKey key, int threads);
 
-  // v <- beta v + (1 - beta) x x in float32 to `out`, its nearest codes into the codes.
-  void (*ema_sq_dynamic8)(DynamicCodes codes, Blocks blocks, Values x, float beta, float one_minus_beta, float* out,
-                          int threads);
+  // v <- beta v + (1 - beta) x x in float32 to `out`, its nearest codes into the dynamic codes.
+  void (*ema_sq_dynamic8)(BlockItems items, Decay decay, int threads);
 
-  void (*adam8)(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes exp_avg_sq, Blocks blocks,
-                const Adam8Step& step, const RandomStream& random, int threads);
+  // `out` is the parameter and `x` its gradient.
+  void (*adam8)(BlockItems items, const Adam8Step& step, RandomKey key, int threads);
 
-  // float32 to bfloat16.
-  void (*stochastic_round)(const float* x, int64_t count, const RandomStream& random, uint16_t* out, int threads);
+  // float32 to bfloat16; there are no blocks.
+  void (*stochastic_round)(BlockItems items, RandomKey key, int threads);
 
   // out <- alpha A B + beta C for `batch` products known to be symmetric, all contiguous; `k` is the inner dimension.
   // Of C, which may be `out`, the lower triangles are read; nothing is when beta is 0.
@@ -85,6 +119,10 @@ struct Kernels {
 
   // out <- (A + delta I)^(-1/p) for symmetric positive semidefinite matrices of any sizes.
   void (*inverse_root)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
+
+  // out <- (A + delta I) / bound, symmetric, for the other ways to a root: its spectrum lies in [0, 1). Zero where
+  // the bound is, NaN where A holds one.
+  void (*normalize)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
 };
 
 namespace baseline { extern const Kernels kernels; }

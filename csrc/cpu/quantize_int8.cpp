@@ -5,25 +5,23 @@
 
 namespace kpop::cpu::KPOP_ISA {
 
-void quantize_int8(Values x, Blocks blocks, AffineOptions options, const RandomStream& stream, AffineCodes out,
-                   int threads) {
+void quantize_int8(BlockItems items, AffineOptions options, RandomKey key, int threads) {
   const AffineRule rule = options.paper ? PAPER_RULE : UNBIASED_RULE;
-  const RandomStream* random_stream = options.stochastic ? &stream : nullptr;
-  for_each_random_block(blocks, threads, random_stream,
-                        [=](int64_t block, int64_t first, int64_t n, const uint16_t* random) {
-                          alignas(64) float buffer[LARGEST_BLOCK];
-                          quantize_affine(load(x, first, n, buffer), n, random, rule, out, block, first);
-                        });
+  const auto quantize = [=](const BlockItem& item, int64_t block, int64_t first, int64_t n, const uint16_t* random) {
+    alignas(64) float buffer[LARGEST_BLOCK];
+    quantize_affine(load(item.x, first, n, buffer), n, random, rule, item.affine, block, first);
+  };
+  for_each_random_block(items, threads, options.stochastic ? &key : nullptr, quantize);
 }
 
-void dequantize_int8(AffineCodes codes, Blocks blocks, MutableValues out, int threads) {
-  const bool streaming = beyond_cache(blocks.count);
-  for_each_part(blocks, threads, [=](int64_t begin, int64_t end) {
+void dequantize_int8(BlockItems items, int threads) {
+  const bool streaming = beyond_cache(items);
+  for_each_part(items, threads, [=](const BlockItem& item, int64_t begin, int64_t end) {
     alignas(64) float buffer[LARGEST_BLOCK];
-    for_each_block(blocks, begin, end, [&](int64_t block, int64_t first, int64_t n) {
-      float* restored = store_target(out, first, streaming, buffer);
-      restore_affine(codes, block, first, n, restored);
-      if (restored == buffer) store(buffer, n, out, first, streaming);
+    for_each_block(items.block_size, begin, end, [&](int64_t block, int64_t first, int64_t n) {
+      float* restored = store_target(item.out, first, streaming, buffer);
+      restore_affine(item.affine, block, first, n, restored);
+      if (restored == buffer) store(buffer, n, item.out, first, streaming);
     });
     finish_streaming();
   });

@@ -7,16 +7,17 @@
 namespace kpop::cpu::KPOP_ISA {
 
 void adam(float*, float*, float*, int64_t, const AdamStep&, int);
-void quantize_int8(Values, Blocks, AffineOptions, const RandomStream&, AffineCodes, int);
-void dequantize_int8(AffineCodes, Blocks, MutableValues, int);
-void quantize_dynamic8(Values, Blocks, bool, DynamicCodes, int);
-void dequantize_dynamic8(DynamicCodes, Blocks, bool, MutableValues, int);
-void ema_int8(AffineCodes, Blocks, Values, float, float, const RandomStream&, float*, int);
-void ema_sq_dynamic8(DynamicCodes, Blocks, Values, float, float, float*, int);
-void adam8(MutableValues, Values, AffineCodes, DynamicCodes, Blocks, const Adam8Step&, const RandomStream&, int);
-void stochastic_round(const float*, int64_t, const RandomStream&, uint16_t*, int);
+void quantize_int8(BlockItems, AffineOptions, RandomKey, int);
+void dequantize_int8(BlockItems, int);
+void quantize_dynamic8(BlockItems, bool, int);
+void dequantize_dynamic8(BlockItems, bool, int);
+void ema_int8(BlockItems, Decay, RandomKey, int);
+void ema_sq_dynamic8(BlockItems, Decay, int);
+void adam8(BlockItems, const Adam8Step&, RandomKey, int);
+void stochastic_round(BlockItems, RandomKey, int);
 void symmetric_product(Operand, Operand, const float*, float*, int64_t, int64_t, int64_t, float, float, int);
 void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
+void normalize(const RootItem*, int64_t, const RootOptions&, int);
 
 const Kernels kernels = {
     KPOP_STRING(KPOP_ISA),
@@ -31,6 +32,7 @@ const Kernels kernels = {
     stochastic_round,
     symmetric_product,
     inverse_root,
+    normalize,
 };
 
 }  // namespace kpop::cpu::KPOP_ISA

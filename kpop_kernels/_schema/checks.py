@@ -5,8 +5,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import Parameter
 
 FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+CPU = torch.device("cpu")
+INTEGERS = (int, torch.SymInt)
+PLAIN = (Tensor, Parameter)
+"""Types of tensors whose storage is what they say."""
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
@@ -15,15 +20,15 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def scalar(value: float | Tensor) -> Tensor:
-    """Return a number as a 0-d tensor.
-
-    A sum, since torch.compile keeps a changing number that is added to a tensor as an input of its graph,
-    where it would compile torch.tensor(number) anew for each value.
-    """
+    """Return a number as a 0-d tensor."""
     if isinstance(value, Tensor):
         return value
     dtype = torch.int64 if isinstance(value, int) else torch.float64
-    return torch.zeros((), dtype=dtype, device="cpu") + value
+    if torch.compiler.is_compiling():
+        # A changing number that is added to a tensor stays an input of the compiled graph, where it would be
+        # compiled anew for each value of torch.scalar_tensor(number).
+        return torch.zeros((), dtype=dtype, device="cpu") + value
+    return torch.scalar_tensor(value, dtype=dtype, device="cpu")
 
 
 def require_floating(op: str, **tensors: Tensor | None) -> None:
@@ -73,17 +78,17 @@ def require_equal_lengths(op: str, first: str, count: int, **lists: Sequence[Ten
             raise ValueError(f"{op}: {name} has {len(tensors)} tensors, it must have {count} like {first}")
 
 
-def require_shape(op: str, shape: Sequence[int], why: str, **tensors: Tensor | None) -> None:
+def require_shape(op: str, shape: tuple[int, ...], why: str, **tensors: Tensor | None) -> None:
     """Require one shape; ``why`` ends the sentence."""
     for name, tensor in tensors.items():
-        if tensor is not None and tuple(tensor.shape) != tuple(shape):
+        if tensor is not None and tensor.shape != shape:
             raise ValueError(f"{op}: {name} has shape {tuple(tensor.shape)}, it must be {tuple(shape)} {why}")
 
 
 def require_device(op: str, device: torch.device, **tensors: Tensor | None) -> None:
     """Require one device; 0-d tensors may also live on the CPU, as torch allows it everywhere."""
     for name, tensor in tensors.items():
-        if tensor is None or tensor.device == device or (tensor.ndim == 0 and tensor.device.type == "cpu"):
+        if tensor is None or tensor.device == device or (tensor.ndim == 0 and tensor.device == CPU):
             continue
         raise ValueError(f"{op}: {name} is on {tensor.device}, it must be on {device} like the other tensors")
 
@@ -100,7 +105,7 @@ def require_scalar(op: str, **tensors: Tensor | None) -> None:
 def require_count(op: str, **tensors: Tensor) -> None:
     """Require 0-d tensors of at least 1, where a value can be read without waiting for a device."""
     for name, tensor in tensors.items():
-        readable = tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
+        readable = tensor.device == CPU and not isinstance(tensor, FakeTensor)
         if readable and not tensor.item() >= 1:
             raise ValueError(f"{op}: {name} is {tensor.item():g}, it must be at least 1")
 
@@ -115,7 +120,7 @@ def require_fraction(op: str, **values: float) -> None:
 def require_integer(op: str, lowest: int, highest: int, **values: int) -> None:
     """Require an integer between two bounds, both allowed."""
     for name, value in values.items():
-        if not isinstance(value, int | torch.SymInt) or not lowest <= value <= highest:
+        if not isinstance(value, INTEGERS) or not lowest <= value <= highest:
             raise ValueError(f"{op}: {name} is {value!r}, it must be an integer from {lowest} to {highest}")
 
 
@@ -131,6 +136,21 @@ def require_choice(op: str, name: str, value: object, allowed: Iterable[object])
     allowed = tuple(allowed)
     if value not in allowed:
         raise ValueError(f"{op}: {name} is {value!r}, it must be one of {', '.join(map(repr, allowed))}")
+
+
+def own_their_memory(tensors: Sequence[Tensor]) -> bool:
+    """Tell at once that nothing stands against writing any of these tensors; False where it is not known.
+
+    True for tensors none of which is expanded or wants a gradient, each with a storage of its own.
+    """
+    storages = {
+        tensor.untyped_storage().data_ptr()
+        for tensor in tensors
+        if type(tensor) in PLAIN and (tensor.is_contiguous() or not _is_expanded(tensor))
+    }
+    if len(storages) != len(tensors):
+        return False
+    return not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors)
 
 
 def refuse_autograd(op: str, tensors: Mapping[str, Tensor]) -> None:
@@ -149,40 +169,44 @@ def refuse_overlap(op: str, tensors: Mapping[str, Tensor], written: Collection[s
     """Refuse written tensors that overlap themselves (expanded) or any other argument."""
     for name in written:
         tensor = tensors[name]
-        if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        if not tensor.is_contiguous() and _is_expanded(tensor):
             raise ValueError(
                 f"{op}: {name} is expanded, several of its elements share memory; clone it first"
             )
-    if _own_storages(tensors):
-        return
     order = {name: position for position, name in enumerate(tensors)}
-    spans = sorted((*span, name) for name, tensor in tensors.items() if (span := _span(tensor)) is not None)
-    for i, (device, _, end, name) in enumerate(spans):
-        for other_device, other_begin, _, other in spans[i + 1 :]:
-            if other_device != device or other_begin >= end:
-                break
-            first, second = sorted((name, other), key=lambda each: (each not in written, order[each]))
-            if first in written and _overlap(tensors[first], tensors[second]):
-                raise ValueError(
-                    f"{op}: {first} is written and shares memory with {second}; clone one of them"
-                )
+    for names in _by_storage(tensors).values():
+        if len(names) == 1 or not any(name in written for name in names):
+            continue
+        spans = sorted((*_span(tensors[name]), name) for name in names)
+        for i, (_, end, name) in enumerate(spans):
+            for begin, _, other in spans[i + 1 :]:
+                if begin >= end:
+                    break
+                first, second = sorted((name, other), key=lambda each: (each not in written, order[each]))
+                if first in written and _overlap(tensors[first], tensors[second]):
+                    raise ValueError(
+                        f"{op}: {first} is written and shares memory with {second}; clone one of them"
+                    )
 
 
-def _own_storages(tensors: Mapping[str, Tensor]) -> bool:
-    """Tell whether every tensor has a storage of its own, the common case; False where that is not known."""
-    if any(isinstance(tensor, FakeTensor) for tensor in tensors.values()):
-        return False
-    addresses = [tensor.untyped_storage().data_ptr() for tensor in tensors.values()]
-    return len(set(addresses)) == len(addresses)
+def _is_expanded(tensor: Tensor) -> bool:
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _span(tensor: Tensor) -> tuple[str, int, int] | None:
-    """Return device and addresses from a tensor's first element to the end of its last; None without memory."""
-    if tensor.device.type == "meta" or isinstance(tensor, FakeTensor) or not tensor.numel():
-        return None
+def _by_storage(tensors: Mapping[str, Tensor]) -> dict[int, list[str]]:
+    """Return the names of the tensors in each storage, without those that have no memory."""
+    storages: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta" and tensor.numel():
+            storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
+    return storages
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """Return the addresses from a tensor's first element to the end of its last."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     begin = tensor.data_ptr()
-    return str(tensor.device), begin, begin + (last + 1) * tensor.element_size()
+    return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

@@ -1,29 +1,47 @@
 """Operators on lists of tensors, derived from the operator on one."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
+from .checks import PLAIN
 from .operator import Operator, Result, declare
 
 
-def declare_foreach(single: Operator, *listed: str) -> Operator:
+def declare_foreach(
+    single: Operator, *listed: str, check_numbers: Callable[..., None] | None = None
+) -> Operator:
     """Declare the operator that applies another one to every item of lists, in one call.
+
+    A backend implements it itself, or it is derived from what the backend has for one item.
 
     Args:
         single: The operator on one item. Its first argument is among the lists.
         listed: Arguments that become lists, one entry an item; the others are shared by all items.
+        check_numbers: Checks the listed arguments of an item that are numbers, given by name, if there are any.
     """
+    numbers = [name for name in listed if re.search(rf"\bint {name}\b", single.arguments)]
+    assert bool(numbers) == (check_numbers is not None)
+    others = [name for name in listed if name not in numbers]
     stem = single.name.removesuffix("_")
     name = f"{stem}_foreach" + single.name[len(stem) :]
 
     def check(*args: Any, **kwargs: Any) -> None:
         _require_equal_lengths(operator, args, kwargs)
-        for i, (item_args, item_kwargs) in enumerate(operator.items(args, kwargs)):
+        checked: set[tuple[Any, ...]] = set()
+        for i, item in enumerate(operator.items(args, kwargs)):
+            kind = _kind(item, others)
             try:
-                single.check(*item_args, **item_kwargs)
+                if kind is None or kind not in checked:
+                    single.check(**item)
+                elif check_numbers is not None:
+                    check_numbers(single.name, **{number: item[number] for number in numbers})
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: item {i}: {error}") from None
+            if kind is not None:
+                checked.add(kind)
         devices = {tensor.device for tensor in operator.deciding(args, kwargs)}
         if len(devices) > 1:
             raise ValueError(f"{name}: the items are on {len(devices)} devices, they must share one")
@@ -41,10 +59,23 @@ def declare_foreach(single: Operator, *listed: str) -> Operator:
     return declare(operator)
 
 
+def _kind(item: dict[str, Any], names: Sequence[str]) -> tuple[Any, ...] | None:
+    """Return what the check of an item sees of its arguments; None where sizes may be symbols."""
+    values = [item.get(name) for name in names]
+    if any(isinstance(value, Tensor) and type(value) not in PLAIN for value in values):
+        return None
+    return tuple([_seen(value) if isinstance(value, Tensor) else value for value in values])
+
+
+def _seen(tensor: Tensor) -> tuple[Any, ...]:
+    """Return what a check may see of a tensor: of one that is a number also its value, so which one it is."""
+    return tensor.shape, tensor.dtype, tensor.device, id(tensor) if tensor.ndim == 0 else None
+
+
 def _with_lists(arguments: str, listed: tuple[str, ...]) -> str:
     """Return an argument list where some arguments are lists; these have no defaults."""
     for name in listed:
-        arguments, found = re.subn(rf"(\w+(?:\(\w!\))?)\s+{name}\b(=[^,]*)?", rf"\1[] {name}", arguments)
+        arguments, found = re.subn(rf"(\w+(?:\(\w!\))?\??)\s+{name}\b(=[^,]*)?", rf"\1[] {name}", arguments)
         assert found == 1, f"{name} is not one argument of ({arguments})"
     return arguments
 
@@ -57,15 +88,15 @@ def _listed_results(
     results = single.results
 
     def of_lists(*args: Any, **kwargs: Any) -> tuple[list[Result], ...]:
-        each = [results(*a, **k) for a, k in operator().items(args, kwargs)]
+        each = [results(**item) for item in operator().items(args, kwargs)]
         return tuple(list(column) for column in zip(*each, strict=True))
 
     return of_lists
 
 
 def _require_equal_lengths(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    named = dict(zip(operator.parameters, args, strict=False)) | kwargs
-    lengths = {name: len(named[name]) for name in operator.listed}
+    named = operator.named(args, kwargs)
+    lengths = {name: len(named[name]) for name in operator.listed if name in named}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise ValueError(f"{operator.name}: the lists differ in length: {found}")

@@ -1,7 +1,7 @@
 """What an operator is: a schema, its checks and its results, defined with torch once."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import refuse_autograd, refuse_overlap, scalar
+from .checks import own_their_memory, refuse_autograd, refuse_overlap, scalar
 
 NAMESPACE = "kpop"
 
@@ -38,7 +38,7 @@ class Operator:
             scalars only, so that it also runs on fake tensors.
         results: Shapes and dtypes of the results; None for operators that only write their arguments.
         result_count: Number of results.
-        decided_by: The argument whose device and dtype choose the backend; the first tensor by default.
+        decided_by: The argument whose device and dtype choose the backend; the first one by default.
         single: For an operator on lists of tensors, the operator that is applied to each item.
         listed: Names of the arguments, results aside, that are lists with one entry an item.
     """
@@ -81,14 +81,23 @@ class Operator:
         keywords = self.arguments.partition("*, ")[2]
         return tuple(re.findall(r"\bTensor\??\s+(\w+)", keywords))
 
-    def deciding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    @cached_property
+    def item_defaults(self) -> dict[str, int]:
+        """Defaults that the operator on one item has for arguments that are lists here."""
+        assert self.single is not None
+        defaults = re.findall(r"\bint (\w+)=(\d+)", self.single.arguments)
+        return {name: int(value) for name, value in defaults if name in self.listed}
+
+    def deciding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Tensor]:
         """Return the tensors whose device and dtype choose the backend: one, or one for each item of a list."""
-        if self.decided_by is None:
-            found = next(value for value in (*args, *kwargs.values()) if _tensors(value))
-        else:
-            position = self.parameters.index(self.decided_by)
-            found = args[position] if position < len(args) else kwargs[self.decided_by]
-        return _tensors(found)
+        name, position = self._decider
+        found = args[position] if position < len(args) else kwargs[name]
+        return (found,) if isinstance(found, Tensor) else found
+
+    @cached_property
+    def _decider(self) -> tuple[str, int]:
+        name = self.decided_by or self.parameters[0]
+        return name, self.parameters.index(name)
 
     def guarded(self, implementation: Callable[..., None]) -> Callable[..., Any]:
         """Return a backend's function behind the checks, with ``out`` optional."""
@@ -139,26 +148,33 @@ class Operator:
             ".out": f"({self.arguments}, {keyword_only}{outputs}) -> ()",
         }
 
-    def items(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-        """Split the arguments of an operator on lists into those of its items, results included."""
-        positional = list(zip(self.parameters, args, strict=False))
-        named = dict(kwargs)
-        out = named.pop("out", None)
-        for i in range(len(self._first_list(args, kwargs))):
-            item = {name: value[i] if name in self.listed else value for name, value in named.items()}
-            if out is not None:
-                item["out"] = out[i] if self.result_count == 1 else tuple(result[i] for result in out)
-            yield [value[i] if name in self.listed else value for name, value in positional], item
+    def items(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the arguments of each item of an operator on lists, results included, by name.
 
-    def _first_list(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        return args[0] if args else kwargs[self.listed[0]]
+        It is one dictionary that is changed from item to item.
+        """
+        item = self.named(args, kwargs)
+        out = item.pop("out", None)
+        columns = [item[name] for name in self.listed]
+        rows = zip(*columns, strict=True)
+        if out is None:
+            for row in rows:
+                item.update(zip(self.listed, row, strict=True))
+                yield item
+            return
+        results = out if self.result_count == 1 else zip(*out, strict=True)
+        for row, result in zip(rows, results, strict=True):
+            item.update(zip(self.listed, row, strict=True), out=result)
+            yield item
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return all arguments by name."""
+        return dict(zip(self.parameters, args, strict=False)) | kwargs
 
     def _with_tensors(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Turn numbers given for keyword tensors into 0-d tensors."""
         numbers = {
-            name: scalar(kwargs[name]) for name in self.scalars if isinstance(kwargs.get(name), int | float)
+            name: scalar(kwargs[name]) for name in self.scalars if isinstance(kwargs.get(name), (int, float))
         }
         return kwargs | numbers if numbers else kwargs
 
@@ -170,14 +186,15 @@ class Operator:
     def _validate(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...] = ()) -> None:
         """Refuse arguments that do not fit, want a gradient, or share memory that is written."""
         self.check(*args, **kwargs)
-        named = dict(zip(self.parameters, args, strict=False)) | kwargs
         if out:
             self._check_outputs(args, kwargs, out)
-            named |= dict(zip(self.outputs, out, strict=True))
+        if own_their_memory(_flat((*args, *kwargs.values(), *out))):
+            return
+        named = self.named(args, kwargs) | dict(zip(self.outputs, out, strict=False))
         tensors = dict(_named_tensors(named))
         written = dict(_named_tensors({name: named.get(name) for name in self.written}))
         refuse_autograd(self.name, tensors)
-        refuse_overlap(self.name, tensors, tuple(written))
+        refuse_overlap(self.name, tensors, written)
 
     def _check_outputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...]) -> None:
         assert self.results is not None
@@ -193,11 +210,15 @@ class Operator:
                 _require_result(self.name, tensor, result, device)
 
 
-def _tensors(value: Any) -> list[Tensor]:
-    """Return the tensors of an argument: itself, the items of a list, or none."""
-    if isinstance(value, Tensor):
-        return [value]
-    return [item for item in value if isinstance(item, Tensor)] if isinstance(value, list | tuple) else []
+def _flat(values: Iterable[Any]) -> list[Tensor]:
+    """Return every tensor among some arguments, those in lists as well."""
+    tensors = []
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+        elif isinstance(value, (list, tuple)):
+            tensors += [item for item in value if isinstance(item, Tensor)]
+    return tensors
 
 
 def _named_tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
@@ -205,8 +226,8 @@ def _named_tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             yield name, value
-        else:
-            yield from ((f"{name}[{i}]", tensor) for i, tensor in enumerate(_tensors(value)))
+        elif isinstance(value, (list, tuple)):
+            yield from ((f"{name}[{i}]", item) for i, item in enumerate(value) if isinstance(item, Tensor))
 
 
 def _empty(result: Result | list[Result], device: torch.device) -> Tensor | list[Tensor]:

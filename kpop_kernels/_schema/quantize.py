@@ -32,31 +32,54 @@ def adam_bound(beta1: float, beta2: float) -> float:
 def require_block_size(op: str, block_size: int) -> None:
     """Require a multiple of 8, which share a call of the generator, up to what every backend holds on chip."""
     smallest, largest = BLOCK_SIZES
-    integer = isinstance(block_size, int | torch.SymInt)
+    integer = isinstance(block_size, require.INTEGERS)
     if not integer or block_size % 8 or not smallest <= block_size <= largest:
         raise ValueError(
             f"{op}: block_size is {block_size!r}, it must be a multiple of 8 from {smallest} to {largest}"
         )
 
 
-def _require_random(op: str, step: Tensor | None, stream: int, offset: int, device: torch.device) -> None:
+def require_place(op: str, *, stream: int, offset: int) -> None:
+    """Require what names a tensor's place in the random numbers of a step."""
     require.require_integer(op, 0, 2**32 - 1, stream=stream)
     require.require_integer(op, 0, 2**63 - 1, offset=offset)
+
+
+def require_random(op: str, step: Tensor | None, stream: int, offset: int, device: torch.device) -> None:
+    """Require what names a tensor's random numbers."""
+    require_place(op, stream=stream, offset=offset)
     require.require_scalar(op, step=step)
     require.require_device(op, device, step=step)
 
 
-def _require_blocks(op: str, like: Tensor, block_size: int, codes: Tensor, **per_block: Tensor) -> None:
-    """Require codes of a tensor's shape, and one number for each block; zero points are bytes as well."""
+def require_affine(
+    op: str, like: Tensor, block_size: int, codes: Tensor, scales: Tensor, zero_points: Tensor, kept: str = ""
+) -> None:
+    """Require what `quantize_int8` gives for a tensor; ``kept`` is the prefix of the arguments' names."""
+    per_block = {kept + "scales": scales, kept + "zero_points": zero_points}
+    _require_blocks(op, like, block_size, {kept + "codes": codes}, per_block)
+    require.require_dtype(op, torch.float32, "for each block", **{kept + "scales": scales})
+    require.require_dtype(op, torch.uint8, "for each block", **{kept + "zero_points": zero_points})
+
+
+def require_dynamic(
+    op: str, like: Tensor, block_size: int, codes: Tensor, absmax: Tensor, kept: str = ""
+) -> None:
+    """Require what `quantize_dynamic8` gives for a tensor; ``kept`` is the prefix of the arguments' names."""
+    per_block = {kept + "absmax": absmax}
+    _require_blocks(op, like, block_size, {kept + "codes": codes}, per_block)
+    require.require_dtype(op, torch.float32, "for each block", **per_block)
+
+
+def _require_blocks(
+    op: str, like: Tensor, block_size: int, codes: dict[str, Tensor], per_block: dict[str, Tensor]
+) -> None:
     require_block_size(op, block_size)
-    require.require_shape(op, like.shape, "like the values", codes=codes)
-    require.require_dtype(op, torch.uint8, "for codes", codes=codes)
-    blocks = block_count(codes.numel(), block_size)
-    for name, tensor in per_block.items():
-        dtype = torch.uint8 if name.endswith("zero_points") else torch.float32
-        require.require_dtype(op, dtype, "for each block", **{name: tensor})
-        require.require_shape(op, (blocks,), f"for blocks of {block_size}", **{name: tensor})
-    require.require_device(op, like.device, codes=codes, **per_block)
+    require.require_shape(op, like.shape, "like the values", **codes)
+    require.require_dtype(op, torch.uint8, "for codes", **codes)
+    blocks = (block_count(like.numel(), block_size),)
+    require.require_shape(op, blocks, f"for blocks of {block_size}", **per_block)
+    require.require_device(op, like.device, **codes, **per_block)
 
 
 def _check_quantize_int8(
@@ -75,7 +98,7 @@ def _check_quantize_int8(
     require_block_size(op, block_size)
     require.require_choice(op, "rounding", rounding, ROUNDINGS)
     require.require_choice(op, "mode", mode, MODES)
-    _require_random(op, step, stream, offset, x.device)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _check_dequantize_int8(
@@ -88,7 +111,7 @@ def _check_dequantize_int8(
 ) -> None:
     op = "dequantize_int8"
     require.require_choice(op, "dtype", dtype, QUANTIZABLE)
-    _require_blocks(op, codes, block_size, codes, scales=scales, zero_points=zero_points)
+    require_affine(op, codes, block_size, codes, scales, zero_points)
 
 
 def _check_quantize_dynamic8(x: Tensor, *, block_size: int = 256, signed: bool = False) -> None:
@@ -106,7 +129,7 @@ def _check_dequantize_dynamic8(
 ) -> None:
     op = "dequantize_dynamic8"
     require.require_choice(op, "dtype", dtype, QUANTIZABLE)
-    _require_blocks(op, codes, block_size, codes, absmax=absmax)
+    require_dynamic(op, codes, block_size, codes, absmax)
 
 
 def _check_ema_int8_(
@@ -125,8 +148,8 @@ def _check_ema_int8_(
     op = "ema_int8_"
     require.require_dtype_among(op, QUANTIZABLE, x=x)
     require.require_fraction(op, beta=beta)
-    _require_blocks(op, x, block_size, codes, scales=scales, zero_points=zero_points)
-    _require_random(op, step, stream, offset, x.device)
+    require_affine(op, x, block_size, codes, scales, zero_points)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _check_ema_sq_dynamic8_(
@@ -135,7 +158,7 @@ def _check_ema_sq_dynamic8_(
     op = "ema_sq_dynamic8_"
     require.require_dtype_among(op, QUANTIZABLE, x=x)
     require.require_fraction(op, beta=beta)
-    _require_blocks(op, x, block_size, codes, absmax=absmax)
+    require_dynamic(op, x, block_size, codes, absmax)
 
 
 def _check_adam8_(
@@ -169,16 +192,16 @@ def _check_adam8_(
     require.require_fraction(op, beta1=beta1, beta2=beta2)
     require.require_not_negative(op, eps=eps, weight_decay=weight_decay)
     require.require_not_negative(op, clip=0.0 if clip is None else clip)
-    per_block = {"exp_avg_scales": exp_avg_scales, "exp_avg_zero_points": exp_avg_zero_points}
-    _require_blocks(op, param, block_size, exp_avg_codes, **per_block)
-    _require_blocks(op, param, block_size, exp_avg_sq_codes, exp_avg_sq_absmax=exp_avg_sq_absmax)
-    _require_random(op, step, stream, offset, param.device)
+    exp_avg = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points)
+    require_affine(op, param, block_size, *exp_avg, kept="exp_avg_")
+    require_dynamic(op, param, block_size, exp_avg_sq_codes, exp_avg_sq_absmax, kept="exp_avg_sq_")
+    require_random(op, step, stream, offset, param.device)
 
 
 def _check_stochastic_round_bf16(x: Tensor, *, seed: int, step: Tensor, stream: int, offset: int = 0) -> None:
     op = "stochastic_round_bf16"
     require.require_dtype(op, torch.float32, "to be rounded to bfloat16", x=x)
-    _require_random(op, step, stream, offset, x.device)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _affine_results(x: Tensor, *, block_size: int = 256, **_: object) -> tuple[Result, ...]:
@@ -196,7 +219,7 @@ def _restored_results(
     return (Result(codes.shape, dtype),)
 
 
-_RANDOM = "int seed, Tensor step, int stream, int offset=0"
+RANDOM = "int seed, Tensor step, int stream, int offset=0"
 
 quantize_int8 = declare(
     Operator(
@@ -243,7 +266,7 @@ ema_int8_ = declare(
     Operator(
         "ema_int8_",
         "Tensor(a!) codes, Tensor(b!) scales, Tensor(c!) zero_points, Tensor x, *, float beta, "
-        f"{_RANDOM}, int block_size=256",
+        f"{RANDOM}, int block_size=256",
         _check_ema_int8_,
         results=lambda codes, *_, **__: (Result(codes.shape, torch.float32),),
         decided_by="x",
@@ -265,7 +288,7 @@ adam8_ = declare(
         "adam8_",
         "Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg_codes, Tensor(c!) exp_avg_scales, "
         "Tensor(d!) exp_avg_zero_points, Tensor(e!) exp_avg_sq_codes, Tensor(f!) exp_avg_sq_absmax, *, "
-        f"Tensor lr, float beta1, float beta2, float eps, float weight_decay, {_RANDOM}, "
+        f"Tensor lr, float beta1, float beta2, float eps, float weight_decay, {RANDOM}, "
         "int block_size=256, float? clip=None, bool maximize=False, Tensor? found_inf=None",
         _check_adam8_,
     )
@@ -274,21 +297,24 @@ adam8_ = declare(
 stochastic_round_bf16 = declare(
     Operator(
         "stochastic_round_bf16",
-        f"Tensor x, *, {_RANDOM}",
+        f"Tensor x, *, {RANDOM}",
         _check_stochastic_round_bf16,
         results=lambda x, **_: (Result(x.shape, torch.bfloat16),),
     )
 )
 
-declare_foreach(quantize_int8, "x", "stream", "offset")
+declare_foreach(quantize_int8, "x", "stream", "offset", check_numbers=require_place)
 declare_foreach(dequantize_int8, "codes", "scales", "zero_points")
 declare_foreach(quantize_dynamic8, "x")
 declare_foreach(dequantize_dynamic8, "codes", "absmax")
-declare_foreach(ema_int8_, "codes", "scales", "zero_points", "x", "stream", "offset")
+declare_foreach(
+    ema_int8_, "codes", "scales", "zero_points", "x", "stream", "offset", check_numbers=require_place
+)
 declare_foreach(ema_sq_dynamic8_, "codes", "absmax", "x")
 declare_foreach(
     adam8_,
     *("param", "grad", "exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points"),
     *("exp_avg_sq_codes", "exp_avg_sq_absmax", "stream", "offset"),
+    check_numbers=require_place,
 )
-declare_foreach(stochastic_round_bf16, "x", "stream", "offset")
+declare_foreach(stochastic_round_bf16, "x", "stream", "offset", check_numbers=require_place)

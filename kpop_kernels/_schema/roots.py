@@ -100,7 +100,7 @@ def _check_newton_schulz_foreach(X: Sequence[Tensor], out: Sequence[Tensor], **o
     _check_polar_options(op, **options)
 
 
-def _check_addend(op: str, shape: Sequence[int], like: Tensor, C: Tensor | None, beta: float) -> None:
+def _check_addend(op: str, shape: tuple[int, ...], like: Tensor, C: Tensor | None, beta: float) -> None:
     require.require_floating(op, C=C)
     require.require_shape(op, shape, "like the product", C=C)
     require.require_device(op, like.device, C=C)

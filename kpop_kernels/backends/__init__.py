@@ -23,6 +23,9 @@ ORDER: dict[str, tuple[str, ...]] = {
 }
 """Backends of a device type, best first; devices not listed are served by composite."""
 
+ONE_BLOCK_FIRST = ("inverse_root", "inverse_root_foreach")
+"""Operators that CUDA C++ finishes in one launch where the matrices are small, before Triton's many."""
+
 NAMES = ("composite", "cpu", "triton", "cuda", "metal")
 
 _observers: list[Counter[tuple[str, str]]] = []
@@ -45,9 +48,10 @@ class Backend:
         self.reason: str | None = module.absent_because()
         self.dtypes: tuple[torch.dtype, ...] = module.DTYPES
         self.devices: tuple[str, ...] = module.DEVICES
+        self._refusal: Callable[[str, Tensor], str | None] = getattr(module, "refusal", lambda *_: None)
         self._guarded: dict[str, Callable[..., Any]] = {}
         if self.reason is None:
-            implementations = _with_lists(module.implementations())
+            implementations = complete(module.implementations())
             for op, implementation in implementations.items():
                 self._guarded[op] = self._refuse_unserved(OPERATORS[op], implementation)
 
@@ -57,10 +61,9 @@ class Backend:
         return tuple(self._guarded)
 
     def serves(self, op: str, *tensors: Tensor) -> bool:
-        """Tell whether this backend runs an operator for the device and dtype of all the tensors."""
+        """Tell whether this backend runs an operator for the device, dtype and shape of all the tensors."""
         return op in self._guarded and all(
-            tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
-            for tensor in tensors
+            self._computes(tensor) and self._refusal(op, tensor) is None for tensor in tensors
         )
 
     def why_not(self, op: str, device_type: str) -> str | None:
@@ -80,10 +83,15 @@ class Backend:
             raise NotImplementedError(f"backend {self.name!r} does not implement {op}")
         return self._guarded[op]
 
+    def _computes(self, tensor: Tensor) -> bool:
+        return tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
+
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
             for tensor in op.deciding(args, kwargs):
-                if self.serves(op.name, tensor):
+                if (refusal := self._refusal(op.name, tensor)) is not None:
+                    raise ValueError(f"{op.name}: backend {self.name!r} {refusal}")
+                if self._computes(tensor):
                     continue
                 dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
                 raise TypeError(
@@ -118,7 +126,10 @@ def serving(op: str, *tensors: Tensor) -> Backend:
 
     One tensor decides, or all items of a list for an operator on lists.
     """
-    for name in ORDER.get(tensors[0].device.type, ("composite",)):
+    names = ORDER.get(tensors[0].device.type, ("composite",))
+    if op in ONE_BLOCK_FIRST and "cuda" in names:
+        names = ("cuda", *names)
+    for name in names:
         if _BACKENDS[name].serves(op, *tensors):
             return _BACKENDS[name]
     return _BACKENDS["composite"]
@@ -135,20 +146,38 @@ def trace() -> Iterator[Counter[tuple[str, str]]]:
         _observers[:] = [observer for observer in _observers if observer is not counter]
 
 
-def _with_lists(implementations: dict[str, Callable[..., None]]) -> dict[str, Callable[..., None]]:
-    """Add operators on lists where a backend has only the operator on one item: one item after another."""
-    derived = {
-        op.name: _one_by_one(op, implementations[op.single.name])
-        for op in OPERATORS.values()
-        if op.single is not None and op.single.name in implementations
-    }
+def complete(implementations: dict[str, Callable[..., None]]) -> dict[str, Callable[..., None]]:
+    """Derive operators on lists from those on one item where a backend has only these, and the reverse."""
+    derived = {}
+    for op in OPERATORS.values():
+        if op.single is None:
+            continue
+        if op.single.name in implementations:
+            derived[op.name] = _one_by_one(op, implementations[op.single.name])
+        elif op.name in implementations:
+            derived[op.single.name] = _list_of_one(op, implementations[op.name])
     return derived | implementations
 
 
 def _one_by_one(op: Operator, implementation: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
-        for item_args, item_kwargs in op.items(args, kwargs):
-            implementation(*item_args, **item_kwargs)
+        for item in op.items(args, kwargs):
+            implementation(**item)
+
+    return run
+
+
+def _list_of_one(op: Operator, implementation: Callable[..., None]) -> Callable[..., None]:
+    assert op.single is not None
+    single, defaults = op.single, op.item_defaults
+
+    def run(*args: Any, out: Any = None, **kwargs: Any) -> None:
+        named = defaults | single.named(args, kwargs)
+        for name in op.listed:
+            named[name] = (named[name],)
+        if out is not None:
+            named["out"] = (out,) if op.result_count == 1 else tuple([(result,) for result in out])
+        implementation(**named)
 
     return run
 

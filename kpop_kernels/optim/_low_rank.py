@@ -1,6 +1,7 @@
 """What Clean and QClean have in common: low-rank bases, moments of the four parts, and the direction."""
 
 import math
+import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
@@ -11,14 +12,14 @@ from torch import Tensor
 
 from .._schema import compute_dtype
 from .._schema.quantize import adam_bound
+from ..ops import Parts, block_lift_, block_project, nystrom_eigh
 from ._base import MatrixOptimizer
 from ._buckets import Work
 from ._checks import require_choices, require_counts, require_fractions, require_nonnegative, require_positive
-from ._nystrom import nystrom_eigh, sketch_generator
-from ._projection import Parts, block_lift, block_project
+from ._nonfinite import undone_if
 from ._refresh import refresh_due
 from ._routing import as_matrices, matrices
-from ._updates import bias_correction, descend_, learning_rate
+from ._updates import bias_correction, learning_rate
 
 SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (
     ("left", "U_L", "eigvals_L"),
@@ -102,11 +103,12 @@ class LowRankOptimizer(MatrixOptimizer):
             self._settle_bases(item, state)
             if renewal > 1:
                 carry_moments(state, *old, exact=group["transport"] == "exact", noise=self._noise)
-        U = direction(state, G, group, item.state["step"], noise=self._noise)
+        parts = direction(state, G, group, item.state["step"], noise=self._noise)
         self._store(item, state)
-        lr, decay, alpha = learning_rate(group), self._decay(group), group["alpha"]
-        with matrices(parameter, rule) as matrix:
-            descend_(matrix, U, lr=lr, decay=decay, scale=alpha, found_inf=found_inf)
+        lr = learning_rate(group)
+        with matrices(parameter, rule) as matrix, undone_if(found_inf, matrix) as (target,):
+            factors = {"alpha": -lr * group["alpha"], "beta": 1 - lr * self._decay(group)}
+            block_lift_(target, *parts, state["U_L"], state["U_R"], **factors)
 
     @abstractmethod
     def _fallback_step(self, item: Work) -> None:
@@ -126,6 +128,17 @@ class LowRankOptimizer(MatrixOptimizer):
     @abstractmethod
     def _store(self, item: Work, state: dict[str, Tensor]) -> None:
         """Keep the moments of a loaded state, unless ``item.found_inf`` is not None and not zero."""
+
+
+def sketch_generator(seed: int, *, step: int) -> torch.Generator:
+    """Return the generator of the sketches of a step.
+
+    It lives on the CPU and is a function of its arguments alone, so that a resumed run draws what the
+    uninterrupted one would have drawn, on any device. Parameters share draws: what matters is that a sketch
+    does not depend on the gradient it meets.
+    """
+    words = b"".join(word.to_bytes(8, "little") for word in (seed, step))
+    return torch.Generator().manual_seed(zlib.crc32(words))
 
 
 def new_low_rank_state(
@@ -194,7 +207,7 @@ def carry_moments(
     R_L, R_R = U_L.mT @ old_L, old_R.mT @ U_R
     M, M_A, M_B = (state[key] for key in ("exp_avg", "exp_avg_A", "exp_avg_B"))
     if exact:
-        whole = block_lift(M, M_A, M_B, old_L, old_R)
+        whole = block_lift_(M.new_zeros(*M_A.shape[:-1], M_B.shape[-1]), M, M_A, M_B, None, old_L, old_R)
         M, M_A, M_B, _ = _without_noise(block_project(whole, U_L, U_R), whole, noise)
     else:
         M = R_L @ M @ R_R
@@ -207,20 +220,18 @@ def carry_moments(
 
 def direction(
     state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: Tensor, *, noise: float
-) -> Tensor:
-    """Update moments with a gradient and return what the parameter descends along."""
-    U_L, U_R = state["U_L"], state["U_R"]
-    parts = _without_noise(block_project(G, U_L, U_R), G, noise)
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor]:
+    """Update moments with a gradient and return the parts of what the parameter descends along."""
+    bases = state["U_L"], state["U_R"]
+    parts = _without_noise(block_project(G, *bases), G, noise)
     _average(state, parts, *group["betas"])
     main, A, B, C = _normalized_parts(state, parts.C, group, step)
-    scope, gamma = group["limiter_scope"], group["gamma"]
-    if scope == "C":
-        C = _limited(C, state["limited_norm"], gamma)
+    scope, norm, gamma = group["limiter_scope"], state["limited_norm"], group["gamma"]
     if scope == "residual":
-        residual = block_lift(torch.zeros_like(main), A, B, U_L, U_R) + C
-        return U_L @ main @ U_R.mT + _limited(residual, state["limited_norm"], gamma)
-    total = block_lift(main, A, B, U_L, U_R) + C
-    return _limited(total, state["limited_norm"], gamma) if scope == "total" else total
+        return main, None, None, _limited(block_lift_(C, None, A, B, None, *bases), norm, gamma)
+    if scope == "total":
+        return None, None, None, _limited(block_lift_(C, main, A, B, None, *bases), norm, gamma)
+    return main, A, B, _limited(C, norm, gamma) if scope == "C" else C
 
 
 def _without_noise(parts: Parts, G: Tensor, noise: float) -> Parts:

@@ -27,6 +27,14 @@ _SMALLEST = 4096
 
 _MOMENTS = ("exp_avg", "exp_avg_A", "exp_avg_B")
 _BASES = ("U_L", "U_R")
+_KEPT_AS_THEY_ARE = (
+    "eigvals_L",
+    "eigvals_R",
+    "exp_avg_sq_A",
+    "exp_avg_sq_B",
+    "exp_avg_sq_C",
+    "limited_norm",
+)
 _KINDS = {"exp_avg": 0, "exp_avg_A": 1, "exp_avg_B": 2, "U_L": 3, "U_R": 4, "adam": 5}
 """Numbers of the streams of random bits that a parameter has; every parameter has eight of its own."""
 
@@ -201,7 +209,10 @@ class QClean(LowRankOptimizer):
         keys = (*_MOMENTS, *_BASES)
         lists = zip(*(_affine(state, key) for key in keys), strict=True)
         restored = dequantize_int8_foreach(*map(list, lists), block_size=_BLOCK_SIZE)
-        loaded = state | {key: values.to(dtype) for key, values in zip(keys, restored, strict=True)}
+        loaded = {
+            key: state[key] if item.found_inf is None else state[key].clone() for key in _KEPT_AS_THEY_ARE
+        }
+        loaded |= {key: values.to(dtype) for key, values in zip(keys, restored, strict=True)}
         second = dequantize_dynamic8(*_dynamic(state, "exp_avg_sq"), block_size=_BLOCK_SIZE)
         loaded["exp_avg_sq"] = second.to(dtype)
         _orthonormalize(loaded, item.group)
@@ -218,6 +229,7 @@ class QClean(LowRankOptimizer):
 
     def _store(self, item: Work, state: dict[str, Tensor]) -> None:
         self._keep_affine(item, state, _MOMENTS, rounding="stochastic")
+        keep(item, {key: state[key] for key in _KEPT_AS_THEY_ARE})
         kept = quantize_dynamic8(state["exp_avg_sq"].float(), block_size=_BLOCK_SIZE)
         keep(item, {f"exp_avg_sq_{name}": tensor for name, tensor in kept._asdict().items()})
 

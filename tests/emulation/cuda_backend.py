@@ -27,7 +27,7 @@ import pybind11
 import torch
 
 from kpop_kernels._schema import OPERATORS
-from kpop_kernels.backends import _with_lists
+from kpop_kernels.backends import complete
 from kpop_kernels.backends.cuda import implementations, native
 from tests.emulation import address_sanitizer
 from tests.emulation.cuda_emulator import (
@@ -91,7 +91,7 @@ def emulated(
 
 def operator(name: str) -> Callable[..., Any]:
     """Return an operator of the CUDA backend behind the package's checks, on lists too."""
-    return OPERATORS[name].guarded(_with_lists(implementations())[name])
+    return OPERATORS[name].guarded(complete(implementations())[name])
 
 
 def run(name: str, *tensors: torch.Tensor, **scalars: Any) -> tuple[torch.Tensor, ...]:

@@ -32,6 +32,11 @@ def dynamic(block_size: int) -> tuple[Tensor, Tensor]:
     return codes(), torch.zeros(-(-NUMEL // block_size))
 
 
+def twice(*tensors: Tensor) -> list[list[Tensor]]:
+    """Return a list of two equal items for each tensor."""
+    return [[tensor, tensor] for tensor in tensors]
+
+
 def case(
     kernel: str,
     variant: str,

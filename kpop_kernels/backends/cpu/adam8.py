@@ -1,23 +1,24 @@
 """Adam with both moments in 8-bit blocks, in one C++ pass."""
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..._native import Adam8Step
+from ..._native import Adam8Step, BlockItem
 from ..._schema.quantize import adam_bound
-from .._dense import dense
-from .native import FLOATS, kernels, random_stream, threads
+from .._dense import dense_lists
+from .native import FLOATS, kernels, random_key, threads
 
 
-def adam8_(
-    param: Tensor,
-    grad: Tensor,
-    exp_avg_codes: Tensor,
-    exp_avg_scales: Tensor,
-    exp_avg_zero_points: Tensor,
-    exp_avg_sq_codes: Tensor,
-    exp_avg_sq_absmax: Tensor,
+def adam8_foreach_(
+    param: Sequence[Tensor],
+    grad: Sequence[Tensor],
+    exp_avg_codes: Sequence[Tensor],
+    exp_avg_scales: Sequence[Tensor],
+    exp_avg_zero_points: Sequence[Tensor],
+    exp_avg_sq_codes: Sequence[Tensor],
+    exp_avg_sq_absmax: Sequence[Tensor],
     *,
     lr: Tensor,
     beta1: float,
@@ -26,43 +27,54 @@ def adam8_(
     weight_decay: float,
     step: Tensor,
     seed: int,
-    stream: int,
-    offset: int = 0,
+    stream: Sequence[int],
+    offset: Sequence[int],
     block_size: int = 256,
     clip: float | None = None,
     maximize: bool = False,
     found_inf: Tensor | None = None,
 ) -> None:
-    """Average both moments, decay and update the parameter; nothing changes if found_inf is not zero."""
+    """Average both moments, decay and update the parameters; nothing changes if found_inf is not zero."""
     if found_inf is not None and found_inf.item():
         return
-    grad = grad.contiguous()
+    grads = [item.contiguous() for item in grad]
     moments = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
-    adam_step = Adam8Step(
+    rate, t = lr.item(), step.item()
+    scalars = Adam8Step(
         beta1=beta1,
         one_minus_beta1=1 - beta1,
         beta2=beta2,
         one_minus_beta2=1 - beta2,
-        correction1=_correction(beta1, step.item()),
-        correction2=_correction(beta2, step.item()),
+        correction1=_correction(beta1, t),
+        correction2=_correction(beta2, t),
         eps=eps,
         sign=-1.0 if maximize else 1.0,
-        lr=lr.item(),
-        decay=1 - lr.item() * weight_decay,
+        lr=rate,
+        decay=1 - rate * weight_decay,
         limit=adam_bound(beta1, beta2) if clip is None else clip,
     )
-    with dense(param, *moments) as (W, *blocks):
+    with dense_lists(param, *moments) as written:
+        items = [
+            BlockItem(
+                W.numel(),
+                x=g.data_ptr(),
+                x_type=FLOATS[g.dtype],
+                out=W.data_ptr(),
+                out_type=FLOATS[W.dtype],
+                codes=codes.data_ptr(),
+                scales=scales.data_ptr(),
+                zero_points=zero_points.data_ptr(),
+                dynamic_codes=sq_codes.data_ptr(),
+                absmax=sq_absmax.data_ptr(),
+                stream=number,
+                offset=first,
+            )
+            for g, W, codes, scales, zero_points, sq_codes, sq_absmax, number, first in zip(
+                grads, *written, stream, offset, strict=True
+            )
+        ]
         kernels().adam8(
-            W.data_ptr(),
-            FLOATS[W.dtype],
-            grad.data_ptr(),
-            FLOATS[grad.dtype],
-            W.numel(),
-            *(tensor.data_ptr() for tensor in blocks),
-            block_size=block_size,
-            step=adam_step,
-            random=random_stream(seed, step, stream, offset),
-            threads=threads(),
+            items, block_size=block_size, scalars=scalars, **random_key(seed, step), threads=threads()
         )
 
 

@@ -1,59 +1,78 @@
 """Moving averages kept in 8-bit blocks, in one C++ pass."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from .._dense import dense
-from .native import FLOATS, kernels, random_stream, threads
+from ..._native import BlockItem
+from .._dense import dense_lists
+from .native import FLOATS, kernels, random_key, threads
 
 
-def ema_int8_(
-    codes: Tensor,
-    scales: Tensor,
-    zero_points: Tensor,
-    x: Tensor,
+def ema_int8_foreach_(
+    codes: Sequence[Tensor],
+    scales: Sequence[Tensor],
+    zero_points: Sequence[Tensor],
+    x: Sequence[Tensor],
     *,
     beta: float,
     seed: int,
     step: Tensor,
-    stream: int,
-    offset: int = 0,
+    stream: Sequence[int],
+    offset: Sequence[int],
     block_size: int = 256,
-    out: Tensor,
+    out: Sequence[Tensor],
 ) -> None:
     """Write m = beta·m + (1 - beta)·x to out and round it stochastically into the blocks."""
-    x = x.contiguous()
-    with dense(codes, scales, zero_points, out) as (c, s, z, m):
+    values = [item.contiguous() for item in x]
+    with dense_lists(codes, scales, zero_points, out) as written:
+        items = [
+            BlockItem(
+                v.numel(),
+                x=v.data_ptr(),
+                x_type=FLOATS[v.dtype],
+                codes=c.data_ptr(),
+                scales=s.data_ptr(),
+                zero_points=z.data_ptr(),
+                out=m.data_ptr(),
+                stream=number,
+                offset=first,
+            )
+            for v, c, s, z, m, number, first in zip(values, *written, stream, offset, strict=True)
+        ]
         kernels().ema_int8(
-            c.data_ptr(),
-            s.data_ptr(),
-            z.data_ptr(),
-            x.data_ptr(),
-            FLOATS[x.dtype],
-            x.numel(),
-            m.data_ptr(),
+            items,
             block_size=block_size,
             beta=beta,
             one_minus_beta=1 - beta,
-            random=random_stream(seed, step, stream, offset),
+            **random_key(seed, step),
             threads=threads(),
         )
 
 
-def ema_sq_dynamic8_(
-    codes: Tensor, absmax: Tensor, x: Tensor, *, beta: float, block_size: int = 256, out: Tensor
+def ema_sq_dynamic8_foreach_(
+    codes: Sequence[Tensor],
+    absmax: Sequence[Tensor],
+    x: Sequence[Tensor],
+    *,
+    beta: float,
+    block_size: int = 256,
+    out: Sequence[Tensor],
 ) -> None:
     """Write v = beta·v + ((1 - beta)·x)·x to out and its nearest codes into the blocks."""
-    x = x.contiguous()
-    with dense(codes, absmax, out) as (c, a, v):
+    values = [item.contiguous() for item in x]
+    with dense_lists(codes, absmax, out) as written:
+        items = [
+            BlockItem(
+                v.numel(),
+                x=v.data_ptr(),
+                x_type=FLOATS[v.dtype],
+                dynamic_codes=c.data_ptr(),
+                absmax=a.data_ptr(),
+                out=mean.data_ptr(),
+            )
+            for v, c, a, mean in zip(values, *written, strict=True)
+        ]
         kernels().ema_sq_dynamic8(
-            c.data_ptr(),
-            a.data_ptr(),
-            x.data_ptr(),
-            FLOATS[x.dtype],
-            x.numel(),
-            v.data_ptr(),
-            block_size=block_size,
-            beta=beta,
-            one_minus_beta=1 - beta,
-            threads=threads(),
+            items, block_size=block_size, beta=beta, one_minus_beta=1 - beta, threads=threads()
         )

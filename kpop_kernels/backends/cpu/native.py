@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ..._native import Cpu, Float, RandomStream
+from ..._native import Cpu, Float
 
 FLOATS = {
     torch.float32: Float.float32,
@@ -37,11 +37,10 @@ def using(isa: str) -> Iterator[None]:
         _kernels = before
 
 
-def random_stream(seed: int, step: int | Tensor, stream: int, offset: int) -> RandomStream:
-    """Return the name of a tensor's random numbers; the dispatcher passes seeds as signed integers."""
-    return RandomStream(
-        seed=seed & 0xFFFFFFFFFFFFFFFF, step=int(step) & 0xFFFFFFFF, stream=stream, offset=offset
-    )
+def random_key(seed: int, step: Tensor | None) -> dict[str, int]:
+    """Return what the kernels want for a seed, which the dispatcher passes as a signed integer, and a step."""
+    number = 0 if step is None else int(step.item())
+    return {"seed": seed & 0xFFFFFFFFFFFFFFFF, "step": number & 0xFFFFFFFF}
 
 
 def threads() -> int:

@@ -1,21 +1,28 @@
 """Stochastic rounding of float32 to bfloat16 in C++."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from .._dense import dense
-from .native import kernels, random_stream, threads
+from ..._native import BlockItem
+from .._dense import dense_lists
+from .native import kernels, random_key, threads
 
 
-def stochastic_round_bf16(
-    x: Tensor, *, seed: int, step: Tensor, stream: int, offset: int = 0, out: Tensor
+def stochastic_round_bf16_foreach(
+    x: Sequence[Tensor],
+    *,
+    seed: int,
+    step: Tensor,
+    stream: Sequence[int],
+    offset: Sequence[int],
+    out: Sequence[Tensor],
 ) -> None:
     """Add 16 random bits below the bits that stay, and cut."""
-    x = x.contiguous()
-    with dense(out) as (result,):
-        kernels().stochastic_round(
-            x.data_ptr(),
-            x.numel(),
-            result.data_ptr(),
-            random=random_stream(seed, step, stream, offset),
-            threads=threads(),
-        )
+    values = [item.contiguous() for item in x]
+    with dense_lists(out) as (results,):
+        items = [
+            BlockItem(v.numel(), x=v.data_ptr(), out=result.data_ptr(), stream=number, offset=first)
+            for v, result, number, first in zip(values, results, stream, offset, strict=True)
+        ]
+        kernels().stochastic_round(items, **random_key(seed, step), threads=threads())

@@ -8,23 +8,27 @@ from .native import kernels, threads
 
 def symm_mm(A: Tensor, B: Tensor, *, C: Tensor | None, alpha: float, beta: float, out: Tensor) -> None:
     """Write alpha·A B + beta·C to out."""
-    _product(_Operand(A.mT), _Operand(B), C, alpha, beta, out)
+    _product(_Operand(A, transposed=True), _Operand(B, transposed=False), C, alpha, beta, out)
 
 
 def syrk(X: Tensor, *, C: Tensor | None, alpha: float, beta: float, side: str, out: Tensor) -> None:
     """Write alpha·X Xᵀ + beta·C, or alpha·XᵀX + beta·C, to out."""
-    operand = _Operand(X.mT if side == "left" else X)
+    operand = _Operand(X, transposed=side == "left")
     _product(operand, operand, C, alpha, beta, out)
 
 
 class _Operand:
-    """A factor (..., k, n) as the kernel reads it: contiguous as it is or transposed."""
+    """A factor (..., k, n), X or its transpose, as the kernel reads it: contiguous as it is or transposed."""
 
-    def __init__(self, X: Tensor) -> None:
-        self.k, self.n = X.shape[-2:]
-        X = X.to(torch.float32)
-        self.depth_major = not X.mT.is_contiguous()
-        self.data = X.contiguous() if self.depth_major else X.mT
+    def __init__(self, X: Tensor, transposed: bool) -> None:
+        rows, columns = X.shape[-2:]
+        self.k, self.n = (columns, rows) if transposed else (rows, columns)
+        if X.dtype != torch.float32:
+            X = X.to(torch.float32)
+        self.depth_major = not transposed
+        if not X.is_contiguous() and X.mT.is_contiguous():
+            X, self.depth_major = X.mT, transposed
+        self.data = X.contiguous()
 
 
 def _product(A: _Operand, B: _Operand, C: Tensor | None, alpha: float, beta: float, out: Tensor) -> None:
@@ -35,7 +39,7 @@ def _product(A: _Operand, B: _Operand, C: Tensor | None, alpha: float, beta: flo
         out.zero_() if addend is None else out.copy_(addend.to(torch.float32) * beta)
         return
     if addend is not None:
-        addend = addend.to(torch.float32).contiguous()
+        addend = (addend if addend.dtype == torch.float32 else addend.to(torch.float32)).contiguous()
     in_place = out.dtype == torch.float32 and out.is_contiguous()
     target = out if in_place else torch.empty(out.shape, dtype=torch.float32)
     kernels().symmetric_product(

@@ -28,21 +28,26 @@ def launch_on_blocks(
         config,
         BLOCKS=blocks,
         BLOCK_SIZE=block_size,
-        COLUMNS=triton.next_power_of_2(block_size),
+        COLUMNS=columns_of(block_size),
         **constants,
     )
+
+
+def columns_of(block_size: int) -> int:
+    """Return the columns of a tile whose rows are blocks."""
+    return int(triton.next_power_of_2(block_size))
 
 
 #        0    1    ...   BLOCK_SIZE  COLUMNS     A program is BLOCKS blocks. A thread holds a piece of a row,
 #   0  [ x x | x x | ...     ] . . ] -> lo, hi   and the range goes through the row's threads by shuffles.
 #   1  [ x x | x x | ...     ] . . ] -> lo, hi   COLUMNS is BLOCK_SIZE but where that is no power of two.
 @triton.jit
-def tile(n, BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr, COLUMNS: tl.constexpr):
-    """Return the program's first block, its elements from there on, and which of them exist.
+def tile(program, n, BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return a program's first block, its elements from there on, and which of them exist.
 
     The start has 64 bits, the offsets from it 32: arrays may have more than 2³¹ elements, a program has few.
     """
-    first_block = tl.program_id(0).to(tl.int64) * BLOCKS
+    first_block = program.to(tl.int64) * BLOCKS
     columns = tl.arange(0, COLUMNS)[None, :]
     offsets = tl.arange(0, BLOCKS)[:, None] * BLOCK_SIZE + columns
     inside = offsets < n - first_block * BLOCK_SIZE
@@ -52,10 +57,10 @@ def tile(n, BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr, COLUMNS: tl.constexp
 
 
 @triton.jit
-def block_tile(n, BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
-    """Return the program's blocks, counted from its first one, and which of them exist."""
+def block_tile(program, n, BLOCKS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
+    """Return a program's blocks, counted from its first one, and which of them exist."""
     blocks = tl.arange(0, BLOCKS)
-    return blocks, blocks * BLOCK_SIZE < n - tl.program_id(0).to(tl.int64) * (BLOCKS * BLOCK_SIZE)
+    return blocks, blocks * BLOCK_SIZE < n - program.to(tl.int64) * (BLOCKS * BLOCK_SIZE)
 
 
 @triton.jit

@@ -59,12 +59,12 @@ def quantize_dynamic8_kernel(
     SIGNED: tl.constexpr,
 ):
     """Quantize BLOCKS blocks."""
-    first_block, offsets, inside = tile(n, BLOCKS, BLOCK_SIZE, COLUMNS)
+    first_block, offsets, inside = tile(tl.program_id(0), n, BLOCKS, BLOCK_SIZE, COLUMNS)
     first = first_block * BLOCK_SIZE
     x = load_as_float32(x_ptr + first + offsets, inside)
     codes, absmax = dynamic_codes(x, block_absmax(x), buckets_ptr, SIGNED)
     store_rounded(codes_ptr + first + offsets, codes, inside)
-    blocks, exist = block_tile(n, BLOCKS, BLOCK_SIZE)
+    blocks, exist = block_tile(tl.program_id(0), n, BLOCKS, BLOCK_SIZE)
     store_rounded(absmax_ptr + first_block + blocks, absmax, exist)
 
 
@@ -81,9 +81,9 @@ def dequantize_dynamic8_kernel(
     COLUMNS: tl.constexpr,
 ):
     """Restore BLOCKS blocks."""
-    first_block, offsets, inside = tile(n, BLOCKS, BLOCK_SIZE, COLUMNS)
+    first_block, offsets, inside = tile(tl.program_id(0), n, BLOCKS, BLOCK_SIZE, COLUMNS)
     first = first_block * BLOCK_SIZE
-    blocks, exist = block_tile(n, BLOCKS, BLOCK_SIZE)
+    blocks, exist = block_tile(tl.program_id(0), n, BLOCKS, BLOCK_SIZE)
     absmax = load_as_float32(absmax_ptr + first_block + blocks, exist)
     codes = load_operand(codes_ptr + first + offsets, inside)
     store_rounded(out_ptr + first + offsets, dynamic_values(codes, absmax, values_ptr), inside)

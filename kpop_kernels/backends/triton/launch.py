@@ -34,6 +34,7 @@ class Launch:
         arguments: Tensors and scalars, in the kernel's order.
         constants: The kernel's ``tl.constexpr`` parameters by name.
         options: Options of the compiler by name.
+        reached: Tensors that the kernel reaches through addresses in the memory of its arguments.
     """
 
     kernel: Any
@@ -41,13 +42,20 @@ class Launch:
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
     options: dict[str, Any]
+    reached: tuple[Tensor, ...] = ()
 
 
 Runner = Callable[[Launch], None]
 
 
 def launch(
-    kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], config: LaunchConfig, **constants: Any
+    kernel: Any,
+    grid: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    config: LaunchConfig,
+    *,
+    reached: tuple[Tensor, ...] = (),
+    **constants: Any,
 ) -> None:
     """Launch a kernel on the device and the current stream of its tensors; an empty grid launches nothing.
 
@@ -57,7 +65,7 @@ def launch(
     if 0 in grid:
         return
     options = {"num_warps": config.num_warps, "num_stages": config.num_stages, "enable_fp_fusion": False}
-    _runner(Launch(kernel, grid, arguments, constants, options))
+    _runner(Launch(kernel, grid, arguments, constants, options, reached))
 
 
 def run_on_device(launch: Launch) -> None:

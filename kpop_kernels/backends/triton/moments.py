@@ -16,6 +16,7 @@ def ema_int8(
     scales_ptr,
     zero_points_ptr,
     x,
+    program,
     n,
     beta,
     one_minus_beta,
@@ -29,9 +30,9 @@ def ema_int8(
     SHIFTED: tl.constexpr,
 ):
     """Return m = beta·m + (1 - beta)·x of the program's tile, and round it stochastically into its blocks."""
-    first_block, offsets, inside = tile(n, BLOCKS, BLOCK_SIZE, COLUMNS)
+    first_block, offsets, inside = tile(program, n, BLOCKS, BLOCK_SIZE, COLUMNS)
     first = first_block * BLOCK_SIZE
-    blocks, exist = block_tile(n, BLOCKS, BLOCK_SIZE)
+    blocks, exist = block_tile(program, n, BLOCKS, BLOCK_SIZE)
     scale = load_as_float32(scales_ptr + first_block + blocks, exist)
     zero_point = load_operand(zero_points_ptr + first_block + blocks, exist)
     codes = load_operand(codes_ptr + first + offsets, inside)
@@ -56,6 +57,7 @@ def ema_sq_dynamic8(
     values_ptr,
     buckets_ptr,
     x,
+    program,
     n,
     beta,
     one_minus_beta,
@@ -64,9 +66,9 @@ def ema_sq_dynamic8(
     COLUMNS: tl.constexpr,
 ):
     """Return v = beta·v + ((1 - beta)·x)·x of the program's tile, and put its nearest codes into its blocks."""
-    first_block, offsets, inside = tile(n, BLOCKS, BLOCK_SIZE, COLUMNS)
+    first_block, offsets, inside = tile(program, n, BLOCKS, BLOCK_SIZE, COLUMNS)
     first = first_block * BLOCK_SIZE
-    blocks, exist = block_tile(n, BLOCKS, BLOCK_SIZE)
+    blocks, exist = block_tile(program, n, BLOCKS, BLOCK_SIZE)
     absmax = load_as_float32(absmax_ptr + first_block + blocks, exist)
     codes = load_operand(codes_ptr + first + offsets, inside)
     mean = beta * dynamic_values(codes, absmax, values_ptr) + (one_minus_beta * x) * x

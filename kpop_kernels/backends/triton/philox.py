@@ -13,11 +13,9 @@ UNSPECIALIZED = ("seed", "step", "stream", "offset")
 """Kernel parameters that a kernel is not compiled anew for."""
 
 
-def random_arguments(
-    seed: int, step: Tensor | None, stream: int, offset: int, device: torch.device
-) -> tuple[Any, ...]:
-    """Return what `random16` needs to know; the dispatcher passes seeds as signed integers."""
-    return seed & 0xFFFFFFFFFFFFFFFF, 0 if step is None else scalar_argument(step, device), stream, offset
+def random_arguments(seed: int, step: Tensor | None, device: torch.device) -> tuple[Any, ...]:
+    """Return seed and step as `random16` takes them; the dispatcher passes seeds as signed integers."""
+    return seed & 0xFFFFFFFFFFFFFFFF, 0 if step is None else scalar_argument(step, device)
 
 
 def is_shifted(offset: int) -> bool:

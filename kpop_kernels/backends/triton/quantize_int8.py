@@ -1,14 +1,17 @@
 """Affine 8-bit blocks."""
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ...tuning import BLOCKWISE, BlockwiseConfig
-from .._dense import dense
+from .._dense import dense, dense_lists
 from .affine import affine_codes, affine_grid, affine_values, block_range, round_nearest, round_stochastic
 from .blocks import block_tile, flush, launch_on_blocks, tile
+from .lists import Item, grouped, item_of, launch_on_lists, tensor_of
 from .memory import load_as_float32, load_operand, store_rounded
 from .philox import UNSPECIALIZED, is_shifted, random16, random_arguments
 
@@ -28,7 +31,7 @@ def quantize_int8(
 ) -> None:
     """Write codes, scales and zero points."""
     n = x.numel()
-    random = random_arguments(seed, step, stream, offset, x.device)
+    random = (*random_arguments(seed, step, x.device), stream, offset)
     with dense(*out) as results:
         launch_on_blocks(
             quantize_int8_kernel,
@@ -59,6 +62,53 @@ def dequantize_int8(
         launch_on_blocks(dequantize_int8_kernel, (*inputs, result, n), n, block_size, config)
 
 
+@grouped(quantize_int8)
+def quantize_int8_foreach(
+    x: Sequence[Tensor],
+    *,
+    block_size: int = 256,
+    rounding: str = "stochastic",
+    seed: int = 0,
+    step: Tensor | None = None,
+    stream: Sequence[int],
+    offset: Sequence[int],
+    mode: str = "unbiased",
+    out: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
+    config: BlockwiseConfig = BLOCKWISE,
+) -> None:
+    """Write codes, scales and zero points of a list."""
+    with dense_lists(*out) as results:
+        columns = zip([item.contiguous() for item in x], *results, strict=True)
+        items = [Item(each[0].numel(), each, *at) for each, *at in zip(columns, stream, offset, strict=True)]
+        launch_on_lists(
+            quantize_int8_list_kernel,
+            items,
+            random_arguments(seed, step, x[0].device),
+            block_size,
+            config,
+            STOCHASTIC=rounding == "stochastic",
+            PAPER=mode == "paper",
+        )
+
+
+@grouped(dequantize_int8)
+def dequantize_int8_foreach(
+    codes: Sequence[Tensor],
+    scales: Sequence[Tensor],
+    zero_points: Sequence[Tensor],
+    *,
+    block_size: int = 256,
+    dtype: torch.dtype = torch.float32,
+    out: Sequence[Tensor],
+    config: BlockwiseConfig = BLOCKWISE,
+) -> None:
+    """Write (codes - zero_points)·scales of a list."""
+    sources = [[item.contiguous() for item in each] for each in (codes, scales, zero_points)]
+    with dense_lists(out) as (results,):
+        items = [Item(each[0].numel(), each) for each in zip(*sources, results, strict=True)]
+        launch_on_lists(dequantize_int8_list_kernel, items, (), block_size, config)
+
+
 # 1 byte and 5 a block are written; with 4 bytes read that is 5 + 5/256 an element from float32, 3 + 5/256 from
 # bfloat16. Bound by memory from float32 and by instructions from bfloat16.
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -80,7 +130,60 @@ def quantize_int8_kernel(
     SHIFTED: tl.constexpr,
 ):
     """Quantize BLOCKS blocks."""
-    first_block, offsets, inside = tile(n, BLOCKS, BLOCK_SIZE, COLUMNS)
+    program = tl.program_id(0)
+    _quantize(
+        *(x_ptr, codes_ptr, scales_ptr, zero_points_ptr, program, n, seed, step, stream, offset),
+        *(BLOCKS, BLOCK_SIZE, COLUMNS, STOCHASTIC, PAPER, SHIFTED),
+    )
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def quantize_int8_list_kernel(
+    table_ptr,
+    items,
+    seed: tl.uint64,
+    step,
+    TYPES: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    PAPER: tl.constexpr,
+    SHIFTED: tl.constexpr,
+):
+    """Quantize BLOCKS blocks of an item."""
+    row, program, n, stream, offset = item_of(table_ptr, items, 4, ALIGNED)
+    _quantize(
+        tensor_of(row, 0, TYPES, ALIGNED),
+        tensor_of(row, 1, TYPES, ALIGNED),
+        tensor_of(row, 2, TYPES, ALIGNED),
+        tensor_of(row, 3, TYPES, ALIGNED),
+        *(program, n, seed, step, stream, offset),
+        *(BLOCKS, BLOCK_SIZE, COLUMNS, STOCHASTIC, PAPER, SHIFTED),
+    )
+
+
+@triton.jit
+def _quantize(
+    x_ptr,
+    codes_ptr,
+    scales_ptr,
+    zero_points_ptr,
+    program,
+    n,
+    seed,
+    step,
+    stream,
+    offset,
+    BLOCKS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    PAPER: tl.constexpr,
+    SHIFTED: tl.constexpr,
+):
+    first_block, offsets, inside = tile(program, n, BLOCKS, BLOCK_SIZE, COLUMNS)
     first = first_block * BLOCK_SIZE
     x = load_as_float32(x_ptr + first + offsets, inside)
     lo, hi = block_range(x)
@@ -92,7 +195,7 @@ def quantize_int8_kernel(
     else:
         k = round_nearest(y)
     store_rounded(codes_ptr + first + offsets, affine_codes(k, scale, zero_point), inside)
-    blocks, exist = block_tile(n, BLOCKS, BLOCK_SIZE)
+    blocks, exist = block_tile(program, n, BLOCKS, BLOCK_SIZE)
     store_rounded(scales_ptr + first_block + blocks, scale, exist)
     store_rounded(zero_points_ptr + first_block + blocks, zero_point, exist)
 
@@ -110,9 +213,46 @@ def dequantize_int8_kernel(
     COLUMNS: tl.constexpr,
 ):
     """Restore BLOCKS blocks."""
-    first_block, offsets, inside = tile(n, BLOCKS, BLOCK_SIZE, COLUMNS)
+    program = tl.program_id(0)
+    _restore(codes_ptr, scales_ptr, zero_points_ptr, out_ptr, program, n, BLOCKS, BLOCK_SIZE, COLUMNS)
+
+
+@triton.jit
+def dequantize_int8_list_kernel(
+    table_ptr,
+    items,
+    TYPES: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Restore BLOCKS blocks of an item."""
+    row, program, n, _, _ = item_of(table_ptr, items, 4, ALIGNED)
+    _restore(
+        tensor_of(row, 0, TYPES, ALIGNED),
+        tensor_of(row, 1, TYPES, ALIGNED),
+        tensor_of(row, 2, TYPES, ALIGNED),
+        tensor_of(row, 3, TYPES, ALIGNED),
+        *(program, n, BLOCKS, BLOCK_SIZE, COLUMNS),
+    )
+
+
+@triton.jit
+def _restore(
+    codes_ptr,
+    scales_ptr,
+    zero_points_ptr,
+    out_ptr,
+    program,
+    n,
+    BLOCKS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    first_block, offsets, inside = tile(program, n, BLOCKS, BLOCK_SIZE, COLUMNS)
     first = first_block * BLOCK_SIZE
-    blocks, exist = block_tile(n, BLOCKS, BLOCK_SIZE)
+    blocks, exist = block_tile(program, n, BLOCKS, BLOCK_SIZE)
     scale = load_as_float32(scales_ptr + first_block + blocks, exist)
     zero_point = load_operand(zero_points_ptr + first_block + blocks, exist)
     codes = load_operand(codes_ptr + first + offsets, inside)

@@ -29,7 +29,7 @@ def stochastic_round_bf16(
 ) -> None:
     """Add 16 random bits below the bits that stay, and cut; beyond the largest bfloat16 cut only."""
     n = x.numel()
-    random = random_arguments(seed, step, stream, offset, x.device)
+    random = (*random_arguments(seed, step, x.device), stream, offset)
     with dense(out) as (result,):
         launch_on_blocks(
             stochastic_round_bf16_kernel,
@@ -57,7 +57,7 @@ def stochastic_round_bf16_kernel(
     SHIFTED: tl.constexpr,
 ):
     """Round a tile."""
-    first_block, offsets, inside = tile(n, BLOCKS, BLOCK_SIZE, COLUMNS)
+    first_block, offsets, inside = tile(tl.program_id(0), n, BLOCKS, BLOCK_SIZE, COLUMNS)
     first = first_block * BLOCK_SIZE
     bits = load_operand(x_ptr + first + offsets, inside)
     random = random16(first, seed, step, stream, offset, BLOCKS, BLOCK_SIZE, COLUMNS, SHIFTED)

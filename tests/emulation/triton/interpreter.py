@@ -92,7 +92,8 @@ def _patched_language() -> Iterator[None]:
 def _bounded(launch: Launch) -> Iterator[None]:
     """Check the addresses of every access against the tensors of a launch."""
     builder = triton_interpreter.interpreter_builder
-    tensors = [_extent(argument) for argument in launch.arguments if isinstance(argument, Tensor)]
+    arguments = [argument for argument in launch.arguments if isinstance(argument, Tensor)]
+    tensors = [_extent(tensor) for tensor in (*arguments, *launch.reached)]
 
     def check(pointers: Any, mask: Any) -> None:
         accessed = np.broadcast_to(mask.data, pointers.data.shape).astype(bool)

@@ -92,7 +92,7 @@ BUGS = [
     ("ema_int8_", "moments", "flush(mean)", "flush(x)"),
     ("ema_int8_", "moments", "beta * affine_values(codes, scale, zero_point) + one_minus_beta * x",
      "tl.fma(affine_values(codes, scale, zero_point), tl.zeros_like(x) + beta, one_minus_beta * x)"),
-    ("ema_int8_", "ema8", "beta, 1 - beta, *random", "1 - beta, beta, *random"),
+    ("ema_int8_", "ema8", "n, beta, 1 - beta, *random)", "n, 1 - beta, beta, *random)"),
     ("ema_int8_", "ema8", "x.contiguous(), mean, n, beta, 1 - beta, *random",
      "mean, x.contiguous(), n, beta, 1 - beta, *random"),
     ("ema_sq_dynamic8_", "moments", "(one_minus_beta * x) * x", "one_minus_beta * (x * x)"),

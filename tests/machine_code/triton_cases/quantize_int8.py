@@ -8,7 +8,7 @@ import torch
 
 from kpop_kernels.backends.triton import quantize_int8 as product
 from tests.machine_code.triton_blocks import NUMEL as NUMEL
-from tests.machine_code.triton_blocks import affine, case, times
+from tests.machine_code.triton_blocks import affine, case, times, twice
 
 
 def launch(
@@ -23,6 +23,16 @@ def launch(
     x, step = torch.zeros(NUMEL, dtype=dtype)[:numel], torch.tensor(1)
     codes, *blocks = affine(block_size)
     host_launcher(x, block_size=block_size, step=step, out=(codes[:numel], *blocks), **options)
+
+
+def _quantize_list(dtype: torch.dtype) -> None:
+    (x,), out = twice(torch.zeros(NUMEL, dtype=dtype)), tuple(twice(*affine(256)))
+    product.quantize_int8_foreach(x, step=torch.tensor(1), stream=[0, 1], offset=[0, 8], out=out)
+
+
+def _restore_list() -> None:
+    (out,) = twice(torch.zeros(NUMEL))
+    product.dequantize_int8_foreach(*twice(*affine(256)), out=out)
 
 
 def _restore(dtype: torch.dtype, block_size: int = 256) -> None:
@@ -62,5 +72,25 @@ CASES = (
             max_registers=48,
         )
         for dtype, stores in ((torch.float32, 4), (torch.bfloat16, 2))
+    ),
+    # A list adds the search of the item, and the loads of its row.
+    *(
+        case(
+            "quantize_int8_list_kernel",
+            str(dtype).removeprefix("torch."),
+            partial(_quantize_list, dtype),
+            nvidia={"LDG.128": wide, "STG.128": 1},
+            amd={"buffer_load_dwordx4": wide // 2, "buffer_store_dwordx2": 1, **times(2)},
+            max_registers=64,
+        )
+        for dtype, wide in ((torch.float32, 4), (torch.bfloat16, 2))
+    ),
+    case(
+        "dequantize_int8_list_kernel",
+        "float32",
+        _restore_list,
+        nvidia={"LDG.128": 1, "STG.128": 4, "STG": 4},
+        amd={"buffer_load_dwordx2": 1, "buffer_store_dwordx4": 2, **times(0)},
+        max_registers=48,
     ),
 )
