@@ -1,5 +1,6 @@
 """Checkpoints of some number of ranks, resumed on any other, through torch.distributed.checkpoint."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,28 @@ def test_a_full_state_dict_is_that_of_one_process(cluster: Cluster, name, kind):
     wanted = get_optimizer_state_dict(alone.model, alone.optimizer)["state"]
     for state in cluster.run(2, _full_state_dict, name, kind):
         assert_identical(state, wanted)
+
+
+def _resumed_from_a_full_one(name: str, kind: str | None, state: dict[str, Any]) -> list[Tensor]:
+    run = Run(name, kind)
+    options = StateDictOptions(full_state_dict=True)
+    set_model_state_dict(run.model, state["model"], options=options)
+    set_optimizer_state_dict(run.model, run.optimizer, state["optimizer"], options=options)
+    run.steps(SAVED_AFTER + 1, LAST)
+    return run.values()
+
+
+@pytest.mark.parametrize("kind", (None, "FSDP2"), ids=("replicated", "FSDP2"))
+def test_ranks_resume_what_one_process_began(cluster: Cluster, kind):
+    alone = Run("QClean", None, replicate=False)
+    alone.steps(1, SAVED_AFTER)
+    state = {
+        "model": {key: value.clone() for key, value in get_model_state_dict(alone.model).items()},
+        "optimizer": copy.deepcopy(get_optimizer_state_dict(alone.model, alone.optimizer)),
+    }
+    alone.steps(SAVED_AFTER + 1, LAST)
+    for values in cluster.run(2, _resumed_from_a_full_one, "QClean", kind, state):
+        assert_identical(values, alone.values())
 
 
 def _before_the_first_step(kind: str | None) -> bool:

@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from kpop_kernels.distributed import shard
 from tests.distributed.cluster import Cluster
-from tests.distributed.parity import MESHES, OURS, SHAPES, alone, replicated, sharded, usual
+from tests.distributed.parity import MESHES, OURS, SHAPES, alone, make, replicated, sharded, usual
 from tests.optim.conventions.workload import gradient, parameters
 
 REFERENCES = cache(alone)
@@ -73,6 +74,26 @@ def test_updates_may_travel_in_bfloat16(cluster: Cluster, name):
     assert moved > 5
 
 
+def _with_a_late_group(shared: bool) -> list[Tensor]:
+    params = parameters(SHAPES)
+    optimizer = make("KPOP", params[:4])
+    if shared:
+        shard(optimizer)
+    for step in range(1, 9):
+        if step == 4:
+            optimizer.add_param_group({"params": params[4:], "lr": 2.0**-5})
+        for index, parameter in enumerate(params):
+            parameter.grad = usual(step, index, parameter)
+        optimizer.step()
+    return [parameter.detach() for parameter in params]
+
+
+def test_a_group_may_come_late(cluster: Cluster):
+    expected = _with_a_late_group(False)
+    for values in cluster.run(2, _with_a_late_group, True):
+        assert all(map(torch.equal, values, expected))
+
+
 def test_a_stand_in_that_is_not_whole_would_be_seen(cluster: Cluster):
     values = cluster.run(2, _with_shards_as_matrices)[0]
     assert any(not torch.equal(a, b) for a, b in zip(values, REFERENCES("Muon"), strict=True))
@@ -81,7 +102,7 @@ def test_a_stand_in_that_is_not_whole_would_be_seen(cluster: Cluster):
 def _with_shards_as_matrices() -> list[Tensor]:
     """Each rank orthogonalizes its shard: what an optimizer that ignored placements would do."""
     from kpop_kernels.optim import Muon
-    from tests.distributed.parity import distributed, make
+    from tests.distributed.parity import distributed
 
     whole = parameters(SHAPES)
     mine = [torch.nn.Parameter(distributed(p, "FSDP2").to_local()) for p in whole]
