@@ -23,7 +23,7 @@ from tests.distributed.cluster import Cluster
 from tests.distributed.parity import OURS, SHAPES, distributed, make
 from tests.optim.conventions.workload import assert_identical, gradient, parameters
 
-SAVED_AFTER, LAST = 8, 14
+SAVED_AFTER, LAST = 5, 10
 
 
 class Run:
