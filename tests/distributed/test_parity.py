@@ -42,6 +42,13 @@ def test_other_meshes(cluster: Cluster, name, kind):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
+def test_parameters_in_bfloat16(cluster: Cluster, name):
+    expected = alone(name, "usual", torch.bfloat16)
+    assert_equal(cluster.run(4, replicated, name, "usual", torch.bfloat16), expected)
+    assert_equal(cluster.run(4, sharded, name, "FSDP2", "usual", torch.bfloat16), expected)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
 def test_a_shard_without_a_gradient_has_one_of_zeros(cluster: Cluster, name):
     runs = cluster.run(4, sharded, name, "FSDP2", "one rank without")
     assert_equal(runs, alone(name, "rows of rank 0 of 4 are zero"))
@@ -62,7 +69,7 @@ def test_one_rank_with_nan_leaves_the_parameter_on_all(cluster: Cluster, kind):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_updates_may_travel_in_bfloat16(cluster: Cluster, name):
     expected = REFERENCES(name)
-    runs = cluster.run(4, replicated, name, "usual", torch.bfloat16)
+    runs = cluster.run(4, replicated, name, "usual", torch.float32, torch.bfloat16)
     for values, _ in runs[1:]:
         assert all(map(torch.equal, values, runs[0][0]))
     start = [value.detach() for value in parameters(SHAPES)]
