@@ -14,7 +14,12 @@ WATCHDOG = 60.0
 """Seconds after which a function that has not returned on all ranks is a failure."""
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_PRELOADED = ["torch", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "kpop_kernels.optim"]
+_PRELOADED = [
+    "torch",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
+    "kpop_kernels.optim",
+]
 
 
 class Hang(AssertionError):

@@ -48,7 +48,9 @@ def make(name: str, params: Sequence[Tensor], **hyperparameters: Any) -> Optimiz
     return OURS[name].make(params, **{"weight_decay": 0.1, "rules": rules, **hyperparameters})
 
 
-def alone(name: str, steps: int = STEPS, gradients: Gradients = usual, **hyperparameters: Any) -> list[Tensor]:
+def alone(
+    name: str, steps: int = STEPS, gradients: Gradients = usual, **hyperparameters: Any
+) -> list[Tensor]:
     """Parameters after some steps in one process."""
     params = parameters(SHAPES)
     optimizer = make(name, params, **hyperparameters)
@@ -101,7 +103,9 @@ def distributed(parameter: Tensor, kind: str) -> DTensor:
     return distribute_tensor(parameter.detach(), mesh_of(kind), placements, src_data_rank=None)
 
 
-def sharded(name: str, kind: str, gradients: Gradients = usual, **hyperparameters: Any) -> tuple[list[Tensor], Any]:
+def sharded(
+    name: str, kind: str, gradients: Gradients = usual, **hyperparameters: Any
+) -> tuple[list[Tensor], Any]:
     """Parameters after training with each of them cut into shards, and facts of this rank."""
     whole = parameters(SHAPES)
     params = [nn.Parameter(distributed(parameter, kind)) for parameter in whole]
