@@ -188,6 +188,10 @@ class KPOP(MatrixOptimizer):
             parameter, self._rule(parameter, group), identity_factors=group["mode"] == "seed"
         )
 
+    def _prepare(self, parameters: Sequence[Tensor]) -> None:
+        if self._capture is not None:
+            self._exchange.sum_statistics(self._capture, parameters)
+
     def _update(self, work: Sequence[Work]) -> None:
         for item in work:
             self._update_one(item)

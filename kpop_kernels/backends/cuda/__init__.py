@@ -24,6 +24,15 @@ FILES: dict[str, str] = {
 }
 """The file in this folder that implements an operator, by the operator's name."""
 
+LARGEST_IN_ONE_BLOCK = 128
+
+
+def refusal(op: str, tensor: torch.Tensor) -> str | None:
+    """Say why an operator is not served for a shape; None where it is."""
+    if FILES.get(op) != "inverse_root" or tensor.shape[-1] <= LARGEST_IN_ONE_BLOCK:
+        return None
+    return f"takes matrices of order up to {LARGEST_IN_ONE_BLOCK}, not {tensor.shape[-1]}"
+
 
 def absent_because() -> str | None:
     """Say why the kernels cannot run; a compiled extension that fails to load raises instead."""

@@ -27,6 +27,7 @@ FILES: dict[str, str] = {
     "kron_rotate": "kron_rotate",
     "kron_adam_": "kron_adam",
     "kron_adam_foreach_": "kron_adam",
+    "gram_ema_": "gram",
     "symm_mm": "symmetric",
     "syrk": "symmetric",
     "inverse_root": "inverse_root",

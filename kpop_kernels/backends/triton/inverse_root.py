@@ -86,7 +86,7 @@ def _workspace(spectra: Sequence[Normalized], dtype: torch.dtype, config: Produc
     groups = [Group(*spectrum.Y.shape) for spectrum in spectra]
     device = spectra[0].Y.device
     if config is None:
-        orders = [padded(group.rows) for group in groups for _ in range(group.count)]
+        orders = [padded(group.rows) for group in groups for _ in range(group.matrices)]
         config = configuration(device, dtype.itemsize, orders)
     return Workspace(groups, config, device)
 

@@ -60,7 +60,10 @@ def newton_schulz_foreach(
     for gram in (False, True):
         # An item of the other form counts as empty, which leaves it out.
         sizes = by_size(
-            [x if _polar.takes_gram_form(*x.shape[-2:], method) == gram else x[..., :0] for x in wide]
+            [
+                x if _polar.takes_gram_form(x.shape[-2], x.shape[-1], method) == gram else x[..., :0]
+                for x in wide
+            ]
         )
         if not sizes:
             continue
@@ -98,7 +101,7 @@ class _WorkspaceProducts(_polar.Products):
     def __init__(self, batches: Sequence[Tensor], scale: float | None, config: ProductConfig | None) -> None:
         groups = [Group(*batch.shape) for batch in batches]
         device, dtype = batches[0].device, torch.float32 if scale is None else torch.float16
-        orders = [padded(group.rows) for group in groups for _ in range(group.count)]
+        orders = [padded(group.rows) for group in groups for _ in range(group.matrices)]
         config = config or configuration(device, dtype.itemsize, orders)
         self._workspace = Workspace(groups, config, device)
         self._scale = scale or 1.0

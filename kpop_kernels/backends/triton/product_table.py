@@ -18,6 +18,7 @@ from torch import Tensor
 from ...tuning import RotationConfig, rotation_config
 from .launch import launch
 from .memory import load_as_float32, load_operand
+from .multiply import swizzled_tile
 from .scalars import scalar_value
 
 WIDTH = tl.constexpr(16)
@@ -26,7 +27,6 @@ WIDTH = tl.constexpr(16)
 SCALARS = tl.constexpr(15)
 """Place in a row of the address of an item's scalars."""
 
-ROWS_OF_TILES = tl.constexpr(8)
 ALIGNMENT = 16
 
 Scalars = Tensor | tuple[Any, ...]
@@ -136,11 +136,15 @@ def _table(group: list[Product], tiles: list[int]) -> Tensor:
         row = (start, *product.numbers, *(tensor.data_ptr() for tensor in product.tensors))
         scalars = product.scalars.data_ptr() if isinstance(product.scalars, Tensor) else 0
         rows.append(row + (0,) * (SCALARS.value - len(row)) + (scalars,))
-    return _on_device(tuple(rows), group[0].a.device)
+    device = group[0].a.device
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        # Memory of a graph has its values when the graph is replayed: nothing else may read it.
+        return to_device(rows, torch.int64, device)
+    return _kept(tuple(rows), device, torch.cuda.current_stream(device) if device.type == "cuda" else None)
 
 
 @lru_cache(maxsize=256)
-def _on_device(rows: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+def _kept(rows: tuple[tuple[int, ...], ...], device: torch.device, stream: Any) -> Tensor:
     """Return a table; tables are kept, for a step of training mostly has the addresses of an earlier one."""
     return to_device(rows, torch.int64, device)
 
@@ -199,15 +203,10 @@ def item_number(table_ptr, row_ptr, place: tl.constexpr, argument):
     return value
 
 
-#   0 2 4 6 | 16 ..     Tiles are numbered down the columns of bands of ROWS_OF_TILES rows of tiles:
-#   1 3 5 7 | 17        programs that run at the same time share rows of a and columns of b in the cache.
 @triton.jit
 def tile_of(tile, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return which matrix a tile of a batch is in, and its row and column there."""
     high, wide = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     matrix = tile // (high * wide)
-    tile -= matrix * (high * wide)
-    band = tile // (ROWS_OF_TILES * wide)
-    rows = tl.minimum(high - band * ROWS_OF_TILES, ROWS_OF_TILES)
-    tile -= band * ROWS_OF_TILES * wide
-    return matrix.to(tl.int64), band * ROWS_OF_TILES + tile % rows, tile // rows
+    i, j = swizzled_tile(tile - matrix * (high * wide), high, wide)
+    return matrix.to(tl.int64), i, j

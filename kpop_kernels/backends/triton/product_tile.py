@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from .memory import load_operand
+from .multiply import dot
 from .product_table import find_product, size_in_table, tensor_in_table, tile_of
 
 
@@ -120,19 +121,9 @@ def _sums(
         b = load_operand(b_ptr + b_offsets, (s[:, None] < k - first) & (c[None, :] < columns))
         if a.dtype != b.dtype:
             a, b = a.to(tl.float32), b.to(tl.float32)
-        sums = _dot(a, b, sums, PRECISION)
+        sums = dot(a, b, sums, PRECISION)
         a_ptr += a_step
         b_ptr += b_step
-    return sums
-
-
-@triton.jit
-def _dot(a, b, sums, PRECISION: tl.constexpr):
-    """Return sums + a b; AMD has matrix instructions for float32 itself."""
-    if tl.target_info.is_hip():
-        sums = tl.dot(a, b, sums, input_precision="ieee")
-    else:
-        sums = tl.dot(a, b, sums, input_precision=PRECISION)
     return sums
 
 
