@@ -1,4 +1,4 @@
-"""The small language model on Python's own documentation, on which optimizers are compared (nightly, not in tests).
+"""The small language model on Python's own documentation, on which `make quality` compares optimizers.
 
 Characters of `pydoc_data.topics`, the last tenth held out; width 96, 2 pre-norm blocks of 4 heads, 64 positions,
 batches of 16, 400 steps. The optimizer under test has the matrices in the blocks; AdamW at a fixed rate has
@@ -7,9 +7,9 @@ embeddings, head, norms and biases. Everything but the optimizer is a function o
 
 from dataclasses import dataclass
 from functools import cache
+from pydoc_data.topics import topics
 
 import torch
-from pydoc_data.topics import topics
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import AdamW

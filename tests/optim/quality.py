@@ -65,10 +65,10 @@ def page(rows: list[Row]) -> str:
     lines = [
         "# Training quality",
         "",
-        "Written by `make quality`. A: squared error per image of the digits autoencoder after 600 steps; E: fall of",
-        "its validation error in the first 40 steps; L: nats a character of a small language model after 400 steps.",
-        "Every run is repeated with the seeds 0, 1, 2; the mean must lie in the band, whose edges keep known faults",
-        "out (`tests/optim/test_gates.py` says which, `tests/mutations` plants them).",
+        "Written by `make quality`. A: squared error per image of the digits autoencoder after 600 steps; E: fall",
+        "of its validation error in the first 40 steps; L: nats a character of a small language model after 400",
+        "steps. Every run is repeated with the seeds 0, 1, 2; the mean must lie in the band, whose edges keep",
+        "known faults out (`tests/optim/test_gates.py` says which, `tests/mutations` plants them).",
         "",
         "| gate | lr | band | mean | seeds | |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -77,9 +77,7 @@ def page(rows: list[Row]) -> str:
         band = f"≤ {row.high:g}" if not row.low else f"{row.low:g} to {row.high:g}"
         seeds = " ".join(f"{value:.3f}" for value in row.values)
         verdict = "holds" if row.passes else "**fails**"
-        lines.append(
-            f"| {row.name} | {row.lr:g} | {band} | {mean(row.values):.3f} | {seeds} | {verdict} |"
-        )
+        lines.append(f"| {row.name} | {row.lr:g} | {band} | {mean(row.values):.3f} | {seeds} | {verdict} |")
     return "\n".join([*lines, ""])
 
 
