@@ -60,7 +60,7 @@ def kpop(model: LanguageModel, lr: float, mode: str = "default") -> torch.optim.
 def by_method(
     model: LanguageModel, lr: float, *, method: Callable[..., torch.optim.Optimizer], **options: object
 ) -> torch.optim.Optimizer:
-    """Return an optimizer whose method trains the matrices in the blocks, its own Adam at a fixed rate the rest."""
+    """Return an optimizer whose method trains the matrices in the blocks, and its own Adam the rest."""
     matrices, rest = parts(model)
     groups = [{"params": matrices}, {"params": rest, "lr": AUXILIARY_LR, "rules": {"*": "adam"}}]
     return method(groups, lr=lr, weight_decay=0.0, **options)

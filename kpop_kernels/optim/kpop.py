@@ -250,6 +250,8 @@ class KPOP(MatrixOptimizer):
         if self._capture is None:
             return "gradients", "no model is attached"
         if sites := self._capture.sites(parameter):
+            if id(parameter) in self._counts and id(parameter) not in self._seen:
+                return "gradients", "its layer has not run by itself so far"
             return " + ".join(dict.fromkeys(sites)), ""
         refusal = self._capture.refused.get(parameter, "no Linear, Conv2d or Embedding uses it as its weight")
         return "gradients", refusal
