@@ -1,10 +1,11 @@
 # Every target works alone on a fresh clone: it makes .venv, builds the package into it, and runs.
 #
-#   make demo [TORCH=torch]   train a small language model with AdamW and with KPOP
+#   make demo [TORCH=torch]   train a small language model with AdamW and all seven optimizers
 #   make test                 all tests; what is skipped is listed with the reason
 #   make bench [BENCH_ARGS=--quick]   every operator and optimizer against its rivals and the machine's limits
 #   make bench-peers          .venv-peers, where the packages that are compared with are installed too; `make bench`
 #                             runs there from then on
+#   make quality              train with every optimizer on three seeds and write docs/quality.md (about 12 minutes)
 #   make lint                 ruff, mypy, import-linter
 #   make wheel                dist/*.whl
 #
@@ -14,6 +15,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+GATES ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -26,7 +28,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 PEERS := .venv-peers
 SOURCES := setup.py pyproject.toml constraints.txt $(shell find csrc -type f)
 
-.PHONY: demo test bench bench-peers paper-table lint wheel clean
+.PHONY: demo test bench bench-peers paper-table quality lint wheel clean
 
 demo: $(VENV)/.demo
 	$(RUN) examples/train_lm.py
@@ -52,6 +54,9 @@ $(PEERS)/.peers: bench/peers.txt
 
 paper-table: $(VENV)/.bench
 	$(RUN) -m bench --paper-table
+
+quality: $(VENV)/.test
+	$(RUN) -m tests.optim.quality $(GATES)
 
 lint: $(VENV)/.test
 	$(RUN) -m ruff check .

@@ -166,7 +166,7 @@ class Cpu:
     ) -> None: ...
     def inverse_root(
         self,
-        batches: list[tuple[int, int, int, int, int]],
+        batches: list[tuple[int, int, int, int, int, int]],
         p: int,
         *,
         schedule: Sequence[float],
@@ -178,7 +178,7 @@ class Cpu:
     ) -> None: ...
     def normalize(
         self,
-        batches: list[tuple[int, int, int, int, int]],
+        batches: list[tuple[int, int, int, int, int, int]],
         *,
         damping: float,
         relative_damping: float,
@@ -317,4 +317,43 @@ class Cuda:
         second: list[float],
         damping: float,
         relative_damping: float,
+    ) -> None: ...
+    def kron_adam(
+        self,
+        batches: list[
+            tuple[
+                tuple[int, Float],
+                tuple[int, Float],
+                int,
+                int,
+                tuple[int, bool],
+                tuple[int, bool],
+                tuple[int, int, int],
+                int,
+                int,
+                int,
+            ]
+        ],
+        *,
+        lr: float,
+        device_lr: int,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        limit: float,
+        maximize: bool,
+        original: bool,
+    ) -> None: ...
+    def kron_rotate(
+        self,
+        G: tuple[int, Float],
+        out: tuple[int, Float],
+        left: tuple[int, bool],
+        right: tuple[int, bool],
+        count: int,
+        rows: int,
+        columns: int,
+        *,
+        inverse: bool,
     ) -> None: ...

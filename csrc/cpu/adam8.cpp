@@ -39,13 +39,13 @@ void adam8(BlockItems items, const Adam8Step& step, RandomKey key, int threads) 
       g = gradient;
     }
     average(item.affine, block, first, n, g, decay1, m);
-    average_square(map, item.dynamic, block, first, n, g, decay2, v);
+    const uint32_t largest = average_square(map, item.dynamic, block, first, n, g, decay2, v);
     float* parameter = store_target(item.out, first, false, W);
     if (parameter == W) load({item.out.data, item.out.type}, first, n, W);
     update(parameter, m, v, n, s);
     if (parameter == W) store(W, n, item.out, first, false);
     quantize_affine(m, n, random, UNBIASED_RULE, item.affine, block, first);
-    quantize_dynamic(map, v, n, item.dynamic, block, first);
+    quantize_dynamic(map, v, n, largest, item.dynamic, block, first);
   };
   for_each_random_block(items, threads, &key, step_block);
 }

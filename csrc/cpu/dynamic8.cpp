@@ -10,7 +10,8 @@ void quantize_dynamic8(BlockItems items, bool is_signed, int threads) {
   for_each_part(items, threads, [=, &map](const BlockItem& item, int64_t begin, int64_t end) {
     alignas(64) float buffer[LARGEST_BLOCK];
     for_each_block(items.block_size, begin, end, [&](int64_t block, int64_t first, int64_t n) {
-      quantize_dynamic(map, load(item.x, first, n, buffer), n, item.dynamic, block, first);
+      const float* x = load(item.x, first, n, buffer);
+      quantize_dynamic(map, x, n, largest_magnitude(x, n), item.dynamic, block, first);
     });
   });
 }

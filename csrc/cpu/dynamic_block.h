@@ -11,14 +11,16 @@ constexpr float SUBNORMALS_COUNT_BELOW = 0x1p-103f;
 // The product of a value of the map and an absmax from here on is 0 or normal.
 constexpr float PRODUCTS_SUBNORMAL_BELOW = 0x1p-104f;
 
-// Magnitudes order like their bits; NaN and Inf come out as what they are.
-inline float largest_magnitude(const float* x, int64_t n) {
+// The bits of the larger magnitude. Magnitudes order like their bits; NaN and Inf come out as what they are.
+inline uint32_t larger_magnitude(uint32_t bits, float x) {
+  const uint32_t magnitude = bits_of(x) & MAGNITUDE_BITS;
+  return magnitude > bits ? magnitude : bits;
+}
+
+inline uint32_t largest_magnitude(const float* x, int64_t n) {
   uint32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t magnitude = bits_of(x[i]) & MAGNITUDE_BITS;
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  return flush_subnormal(float_of(largest));
+  for (int64_t i = 0; i < n; ++i) largest = larger_magnitude(largest, x[i]);
+  return largest;
 }
 
 inline void restore_scalar(const DynamicMap& map, const uint8_t* codes, int64_t n, float absmax, float* out) {
@@ -52,10 +54,10 @@ inline void encode_map(const DynamicMap& map, const float* x, int64_t n, float i
 namespace kpop::cpu::KPOP_ISA {
 namespace {
 
-// Writes the codes and absmax of block number `block`.
-inline void quantize_dynamic(const DynamicMap& map, const float* x, int64_t n, DynamicCodes out, int64_t block,
-                             int64_t first) {
-  const float absmax = largest_magnitude(x, n);
+// Writes the codes and absmax of block number `block`, whose largest magnitude has the bits `largest`.
+inline void quantize_dynamic(const DynamicMap& map, const float* x, int64_t n, uint32_t largest, DynamicCodes out,
+                             int64_t block, int64_t first) {
+  const float absmax = flush_subnormal(float_of(largest));
   uint8_t* codes = out.codes + first;
   const bool poisoned = !(bits_of(absmax) < INFINITY_BITS);
   out.absmax[block] = poisoned ? float_of(NAN_BITS) : absmax;

@@ -16,6 +16,7 @@ struct alignas(64) DynamicLines {
   float threshold[32];  // by the last five bits of the exponent: the border inside the binade, or Inf
   int region[32];       // likewise: the region at the begin of the binade
   float slope[16], offset[16], cap[16];
+  float border[DYNAMIC_DECADES + 1];  // between regions i and i + 1
 };
 
 inline void set_line(DynamicLines& lines, int region, double slope, double offset, int last) {
@@ -39,21 +40,20 @@ inline void fit_line(DynamicLines& lines, const DynamicMap& map, int region, int
 
 inline DynamicLines build_lines(const DynamicMap& map) {
   DynamicLines lines = {};
-  float borders[DYNAMIC_DECADES + 1];
   set_line(lines, 0, 0.0, 0.5, 0);
   int first = 1;
   for (int decade = 0; decade < DYNAMIC_DECADES; ++decade) {
     const int parts = 1 << (map.zero_code ? decade : decade + 1);
-    borders[decade] = map.midpoints[first - 1];
+    lines.border[decade] = map.midpoints[first - 1];
     fit_line(lines, map, decade + 1, first, first + parts - 1);
     first += parts;
   }
-  borders[DYNAMIC_DECADES] = map.midpoints[first - 1];
+  lines.border[DYNAMIC_DECADES] = map.midpoints[first - 1];
   set_line(lines, DYNAMIC_DECADES + 1, 0.0, first + 0.5, first);
   for (uint32_t exponent = 96; exponent < 128; ++exponent) {
     const float begin = float_of(exponent << 23), end = float_of((exponent + 1) << 23);
     lines.threshold[exponent & 31] = float_of(INFINITY_BITS);
-    for (float border : borders) {
+    for (float border : lines.border) {
       lines.region[exponent & 31] += border < begin;
       if (border >= begin && border < end) lines.threshold[exponent & 31] = border;
     }

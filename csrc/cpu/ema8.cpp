@@ -25,9 +25,10 @@ void ema_sq_dynamic8(BlockItems items, Decay decay, int threads) {
     alignas(64) float widened[LARGEST_BLOCK];
     alignas(64) float v[LARGEST_BLOCK];
     for_each_block(items.block_size, begin, end, [&](int64_t block, int64_t first, int64_t n) {
-      average_square(map, item.dynamic, block, first, n, load(item.x, first, n, widened), decay, v);
+      const float* x = load(item.x, first, n, widened);
+      const uint32_t largest = average_square(map, item.dynamic, block, first, n, x, decay, v);
       store(v, n, item.out, first, streaming);
-      quantize_dynamic(map, v, n, item.dynamic, block, first);
+      quantize_dynamic(map, v, n, largest, item.dynamic, block, first);
     });
     finish_streaming();
   });

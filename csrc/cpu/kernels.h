@@ -77,12 +77,14 @@ struct RootOptions {
   int shorter_count;
 };
 
-// One n x n matrix, contiguous, and where its root and the bound of its spectrum go.
+// One n x n matrix, contiguous, and where its root and the bound of its spectrum go. A matrix that would take more
+// than `most_steps` is left to another method, and its bound is negative.
 struct RootItem {
   const float* A;
   float* out;
   float* bound;
   int64_t n;
+  int64_t most_steps;
 };
 
 // One step of Adam in a rotated basis: m x n tensors, contiguous, and a basis of each side; null is the identity. The

@@ -13,11 +13,16 @@ inline void average(AffineCodes codes, int64_t block, int64_t first, int64_t n, 
   for (int64_t i = 0; i < n; ++i) m[i] = decay.beta * m[i] + decay.one_minus_beta * x[i];
 }
 
-// v <- beta v + ((1 - beta) x) x
-inline void average_square(const DynamicMap& map, DynamicCodes codes, int64_t block, int64_t first, int64_t n,
-                           const float* __restrict x, Decay decay, float* __restrict v) {
+// v <- beta v + ((1 - beta) x) x; returns the bits of the largest magnitude.
+inline uint32_t average_square(const DynamicMap& map, DynamicCodes codes, int64_t block, int64_t first, int64_t n,
+                               const float* __restrict x, Decay decay, float* __restrict v) {
   restore_map(map, codes.codes + first, n, codes.absmax[block], v);
-  for (int64_t i = 0; i < n; ++i) v[i] = decay.beta * v[i] + decay.one_minus_beta * x[i] * x[i];
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    v[i] = decay.beta * v[i] + decay.one_minus_beta * x[i] * x[i];
+    largest = larger_magnitude(largest, v[i]);
+  }
+  return largest;
 }
 
 }  // namespace

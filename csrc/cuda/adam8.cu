@@ -7,17 +7,16 @@ namespace kpop::cuda {
 
 void adam8(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes exp_avg_sq, Blocks blocks,
            const DynamicMap* map, const Adam8Arguments& step, const RandomArguments& random, void* stream) {
-  const Adam8Parameters parameters = {decay_of(step.beta1),
-                                      decay_of(step.beta2),
-                                      step.beta1,
-                                      step.beta2,
-                                      step.weight_decay,
-                                      static_cast<float>(step.eps),
-                                      static_cast<float>(step.limit),
-                                      step.maximize,
-                                      {random.step, random.stream.step},
-                                      {step.device_lr, step.lr},
-                                      step.found_inf};
+  const AdamSettings settings = {decay_of(step.beta1),
+                                 decay_of(step.beta2),
+                                 step.beta1,
+                                 step.beta2,
+                                 step.weight_decay,
+                                 static_cast<float>(step.eps),
+                                 static_cast<float>(step.limit),
+                                 step.maximize,
+                                 {step.device_lr, step.lr}};
+  const Adam8Parameters parameters = {settings, {random.step, random.stream.step}, step.found_inf};
   const Tiling tiling = tiling_of(blocks, aligned_to_16({param.data, grad.data, exp_avg.codes, exp_avg_sq.codes}));
   launch(&kpop::adam8, resident_grid(tiling.grid()), THREADS, stream, param, grad, exp_avg, exp_avg_sq, map,
          parameters, tiling, source_of(random));

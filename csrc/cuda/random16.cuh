@@ -6,17 +6,9 @@
 #include "../common/blocks.h"
 #include "../common/philox.h"
 #include "quantize.h"
+#include "scalar.cuh"
 
 namespace kpop {
-
-// A number that the host knows, or one in device memory that only the kernel may read.
-template <typename T>
-struct Scalar {
-  const T* memory;
-  T number;
-
-  __device__ __forceinline__ T value() const { return memory ? *memory : number; }
-};
 
 // A kernel parameter.
 struct RandomSource {

@@ -23,6 +23,9 @@ ORDER: dict[str, tuple[str, ...]] = {
 }
 """Backends of a device type, best first; devices not listed are served by composite."""
 
+ONE_BLOCK_FIRST = ("inverse_root", "inverse_root_foreach", "kron_rotate", "kron_adam_", "kron_adam_foreach_")
+"""Operators that CUDA C++ finishes in one launch where the matrices are small, before Triton's many."""
+
 NAMES = ("composite", "cpu", "triton", "cuda", "metal")
 
 _observers: list[Counter[tuple[str, str]]] = []
@@ -45,6 +48,7 @@ class Backend:
         self.reason: str | None = module.absent_because()
         self.dtypes: tuple[torch.dtype, ...] = module.DTYPES
         self.devices: tuple[str, ...] = module.DEVICES
+        self._refusal: Callable[[str, Tensor], str | None] = getattr(module, "refusal", lambda *_: None)
         self._guarded: dict[str, Callable[..., Any]] = {}
         if self.reason is None:
             implementations = complete(module.implementations())
@@ -57,8 +61,10 @@ class Backend:
         return tuple(self._guarded)
 
     def serves(self, op: str, *tensors: Tensor) -> bool:
-        """Tell whether this backend runs an operator for the device and dtype of all the tensors."""
-        return op in self._guarded and all(map(self._computes, tensors))
+        """Tell whether this backend runs an operator for the device, dtype and shape of all the tensors."""
+        return op in self._guarded and all(
+            self._computes(tensor) and self._refusal(op, tensor) is None for tensor in tensors
+        )
 
     def why_not(self, op: str, device_type: str) -> str | None:
         """Say why an operator is not served for a device type; None when it is."""
@@ -83,6 +89,8 @@ class Backend:
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
             for tensor in op.deciding(args, kwargs):
+                if (refusal := self._refusal(op.name, tensor)) is not None:
+                    raise ValueError(f"{op.name}: backend {self.name!r} {refusal}")
                 if self._computes(tensor):
                     continue
                 dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
@@ -118,7 +126,10 @@ def serving(op: str, *tensors: Tensor) -> Backend:
 
     One tensor decides, or all items of a list for an operator on lists.
     """
-    for name in ORDER.get(tensors[0].device.type, ("composite",)):
+    names = ORDER.get(tensors[0].device.type, ("composite",))
+    if op in ONE_BLOCK_FIRST and "cuda" in names:
+        names = ("cuda", *names)
+    for name in names:
         if _BACKENDS[name].serves(op, *tensors):
             return _BACKENDS[name]
     return _BACKENDS["composite"]

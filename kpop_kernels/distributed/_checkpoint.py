@@ -15,7 +15,7 @@ from ._layout import Block, common, extent, length, part, relative, rows
 from ._transport import Form, Transport
 
 if TYPE_CHECKING:
-    from ._ranks import Place
+    from ._planner import Place
 
 
 def shared_states(
@@ -126,7 +126,11 @@ def _held(where: "Place", shape: tuple[int, ...], ranks: int) -> list[Block | No
 
 
 def _moved(
-    local: Tensor, dtype: torch.dtype, held: Sequence[Block | None], wanted: Sequence[Block], transport: Transport
+    local: Tensor,
+    dtype: torch.dtype,
+    held: Sequence[Block | None],
+    wanted: Sequence[Block],
+    transport: Transport,
 ) -> Tensor:
     """Return this rank's wanted block of a tensor of which ranks hold blocks; equal blocks are sent once."""
     rank, size = transport.rank, transport.size

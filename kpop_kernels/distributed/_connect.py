@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def connect(optimizer: "MatrixOptimizer", process_group: Any, comm_dtype: torch.dtype | None) -> None:
     """Let an optimizer share work with the ranks of a group, as `shard` documents."""
     if comm_dtype not in (None, torch.bfloat16, torch.float16):
-        raise ValueError(f"shard: comm_dtype is {comm_dtype}, it must be None, torch.bfloat16 or torch.float16")
+        raise ValueError(
+            f"shard: comm_dtype is {comm_dtype}, it must be None, torch.bfloat16 or torch.float16"
+        )
     if any(optimizer.state.values()):
         raise ValueError("shard: the optimizer has taken a step; share its work before, then load its state")
     if not (dist.is_available() and dist.is_initialized()):

@@ -48,8 +48,9 @@ class Layout:
         """Return the indices of a rank's elements in the flat parameter if they are consecutive, else None."""
         if not length(self.blocks[rank]):
             return 0, 0
-        cut = [i for i, (span, size) in enumerate(zip(self.blocks[rank], self.shape, strict=True)) if span != (0, size)]
-        if any(i for i in cut):
+        spans = zip(self.blocks[rank], self.shape, strict=True)
+        cut = [i for i, (span, size) in enumerate(spans) if span != (0, size)]
+        if any(cut):
             return None
         row = math.prod(self.shape[1:])
         start, stop = self.blocks[rank][0] if self.shape else (0, 1)
@@ -79,7 +80,9 @@ def common(a: Block, b: Block) -> Block:
 
 def relative(block: Block, outer: Block) -> Block:
     """Return a block counted from the first element of one that holds it."""
-    return tuple((start - first, stop - first) for (start, stop), (first, _) in zip(block, outer, strict=True))
+    return tuple(
+        (start - first, stop - first) for (start, stop), (first, _) in zip(block, outer, strict=True)
+    )
 
 
 def layout_of(parameter: Tensor, name: str, ranks: Sequence[int]) -> Layout:

@@ -1,9 +1,7 @@
 """A step on many ranks: shards travel to a parameter's owner, who updates the whole matrix, and back."""
 
-import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,37 +9,20 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ..optim._buckets import Work
+from ..optim._capture import Capture
 from ..optim._exchange import Exchange
 from ..optim._nonfinite import Finding, on_host
 from ._checkpoint import own_state, shared_states
-from ._layout import Layout, extent, layout_of, length, part, rows_in_steps
-from ._ownership import Loads, Task, assign, imbalance
+from ._layout import extent, layout_of, length, part
+from ._ownership import Loads, imbalance
+from ._planner import Place, demand_of, places
+from ._statistics import Statistics
 from ._transport import Form, Transport
 
 if TYPE_CHECKING:
     from ..optim._base import MatrixOptimizer
 
-SMALLEST_SPLIT = 1 << 12
-"""Elements from which a replicated parameter whose elements are updated for themselves has no single owner."""
-
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a parameter is updated.
-
-    Attributes:
-        layout: Which rank holds what of it; if each rank updates a part, which part.
-        owner: The rank that updates it whole; None if each rank updates a part.
-        granule: Consecutive elements that are updated together where each rank updates a part.
-        replicated: Whether every rank holds the whole parameter.
-    """
-
-    layout: Layout
-    owner: int | None
-    granule: int = 1
-    replicated: bool = False
 
 
 class Ranks(Exchange):
@@ -69,6 +50,7 @@ class Ranks(Exchange):
         self._places: dict[Tensor, Place] = {}
         self._loads = Loads.none(transport.size)
         self._originals: dict[int, tuple[Tensor, Tensor]] = {}
+        self._statistics: Statistics | None = None
 
     @property
     def loads(self) -> Loads:
@@ -135,15 +117,21 @@ class Ranks(Exchange):
         mine = self._collect(work)
         before = [self._old(item) for item in mine.values()]
         rule([item for item in mine.values() if item.parameter.numel()])
-        results = {
-            i: self._result(item, old) for (i, item), old in zip(mine.items(), before, strict=True)
-        }
+        results = {i: self._result(item, old) for (i, item), old in zip(mine.items(), before, strict=True)}
         self._return(work, results)
         self._originals.clear()
 
+    def sum_statistics(self, capture: Capture, parameters: Sequence[Tensor]) -> None:
+        if self._statistics is None or self._statistics.capture is not capture:
+            owners = {p: self.place(p).owner for p in self._parameters()}
+            self._statistics = Statistics(capture, owners, self._transport)
+        self._statistics.finish(parameters)
+
     def where(self, parameter: Tensor) -> dict[str, str]:
         owner = self.place(parameter).owner
-        return {"updated by": "each rank its part" if owner is None else f"rank {self._transport.ranks[owner]}"}
+        return {
+            "updated by": "each rank its part" if owner is None else f"rank {self._transport.ranks[owner]}"
+        }
 
     def shared_states(self, states: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         return shared_states(states, self._parameters(), self.place, self._transport)
@@ -160,26 +148,16 @@ class Ranks(Exchange):
         """Give owners to all parameters that have none."""
         optimizer = self._optimizer()
         assert optimizer is not None
-        tasks: dict[Tensor, tuple[Layout, Task]] = {}
+        demands = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if parameter in self._places:
-                    continue
-                name = f"{type(optimizer).__name__}: {optimizer._name(parameter)}"
-                layout = layout_of(parameter, name, self._transport.ranks)
-                granule = optimizer._granule(parameter, group)
-                parts = None if granule is None else _parts(parameter, layout, granule)
-                task = Task(optimizer._cost(parameter, group), _state_bytes(optimizer, parameter, group))
-                if granule is None or parts is None:
-                    tasks[parameter] = layout, task
-                    continue
-                self._places[parameter] = Place(parts, None, granule, layout.replicated)
-                for rank, block in enumerate(parts.blocks):
-                    share = length(block) / max(1, parameter.numel())
-                    self._loads.add(rank, Task(task.work * share, task.memory * share))
-        owners = assign([task for _, task in tasks.values()], self._loads)
-        for (parameter, (layout, _)), owner in zip(tasks.items(), owners, strict=True):
-            self._places[parameter] = Place(layout, owner, replicated=layout.replicated)
+                if parameter not in self._places:
+                    name = f"{type(optimizer).__name__}: {optimizer._name(parameter)}"
+                    layout = layout_of(parameter, name, self._transport.ranks)
+                    meta = torch.empty(layout.shape, dtype=parameter.dtype, device="meta")
+                    like = self._standing_for(parameter, meta)
+                    demands[parameter] = demand_of(optimizer, parameter, group, layout, like)
+        self._places |= places(demands, self._loads)
 
     def _standing_for(self, parameter: Tensor, tensor: Tensor) -> Tensor:
         self._originals[id(tensor)] = tensor, parameter
@@ -238,8 +216,8 @@ class Ranks(Exchange):
                 local = self._standing_for(item.parameter, self._part(item.parameter, item.parameter))
                 mine[i] = item._replace(parameter=local, grad=self._part(item.parameter, item.grad))
             elif place.owner == rank and place.replicated:
-                whole = self._standing_for(item.parameter, self.local(item.parameter))
-                mine[i] = item._replace(parameter=whole)
+                local = self._standing_for(item.parameter, self.local(item.parameter))
+                mine[i] = item._replace(parameter=local)
             elif place.owner == rank:
                 mine[i] = self._assembled(item, place, arrived)
         return mine
@@ -285,14 +263,16 @@ class Ranks(Exchange):
         if any(targets):
             device = next(target.device for tensors in targets for target in tensors)
             self._transport.gather(given, targets, device)
-        for here, owner, target in arriving:
-            self._arrive(here, next(arrived[owner]) if target is None else target)
+        for here, owner, received in arriving:
+            self._arrive(here, next(arrived[owner]) if received is None else received)
 
     def _target(self, tensor: Tensor) -> tuple[Tensor, bool]:
         """Return where to receive a part of a replicated parameter, and whether that is the parameter itself."""
         dtype = self._travels_as(tensor)
         in_place = dtype == tensor.dtype and tensor.is_contiguous()
-        return (tensor if in_place else torch.empty(tensor.shape, dtype=dtype, device=tensor.device)), in_place
+        return (
+            tensor if in_place else torch.empty(tensor.shape, dtype=dtype, device=tensor.device)
+        ), in_place
 
     def _move(
         self, work: Sequence[Work], outgoing: list[list[Tensor]], expected: list[list[Form]]
@@ -333,32 +313,6 @@ class Ranks(Exchange):
 def _signs(gradient: Tensor) -> Tensor:
     """Return whether a gradient holds NaN or Inf, and whether it holds anything but zeros, as numbers 0 or 1."""
     if not gradient.numel():
-        return torch.zeros(2, device=gradient.device)
+        return torch.zeros(2, dtype=torch.float32, device=gradient.device)
     ends = torch.stack(gradient.aminmax())
     return torch.stack([ends.isfinite().logical_not().any(), (ends != 0).any()]).float()
-
-
-def _parts(parameter: Tensor, layout: Layout, granule: int) -> Layout | None:
-    """Return which parts of a parameter ranks update by themselves: its shards, or rows if all have all of it.
-
-    None is returned where shards are not consecutive, cut what belongs together, or are not worth it.
-    """
-    if layout.replicated:
-        if parameter.numel() < SMALLEST_SPLIT or not parameter.is_contiguous():
-            return None
-        row = parameter.numel() // parameter.shape[0]
-        step = granule // math.gcd(row, granule)
-        return Layout(layout.shape, rows_in_steps(layout.shape, len(layout.blocks), step))
-    if granule == 1 and parameter.ndim in (2, 3):
-        return layout
-    spans = [layout.flat_range(rank) for rank in range(len(layout.blocks))]
-    return layout if all(span is not None and span[0] % granule == 0 for span in spans) else None
-
-
-def _state_bytes(optimizer: "MatrixOptimizer", parameter: Tensor, group: dict[str, Any]) -> int:
-    """Return the bytes of the state of a whole parameter."""
-    meta = torch.empty(parameter.shape, dtype=parameter.dtype, device="meta")
-    exchange = optimizer._exchange
-    assert isinstance(exchange, Ranks)
-    state = optimizer._new_state(exchange._standing_for(parameter, meta), group)
-    return sum(value.numel() * value.element_size() for value in state.values() if isinstance(value, Tensor))

@@ -43,7 +43,10 @@ class Transport:
         """Return another group of the same ranks, whose collectives are not ordered among those of others."""
         whole_world = len(self.ranks) == dist.get_world_size()
         return dist.new_group(
-            self.ranks, backend=backend, timeout=_timeout(self.group), use_local_synchronization=not whole_world
+            self.ranks,
+            backend=backend,
+            timeout=_timeout(self.group),
+            use_local_synchronization=not whole_world,
         )
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
@@ -74,9 +77,13 @@ class Transport:
         _pack(out, [tensor for tensors in outgoing for tensor in tensors])
         arrived = torch.empty(sum(receiving), dtype=torch.uint8, device=device)
         dist.all_to_all_single(arrived, out, receiving, sending, group=self.group)
-        return [_views(buffer, forms) for buffer, forms in zip(arrived.split(receiving), expected, strict=True)]
+        return [
+            _views(buffer, forms) for buffer, forms in zip(arrived.split(receiving), expected, strict=True)
+        ]
 
-    def gather(self, mine: Sequence[Tensor], targets: Sequence[Sequence[Tensor]], device: torch.device) -> None:
+    def gather(
+        self, mine: Sequence[Tensor], targets: Sequence[Sequence[Tensor]], device: torch.device
+    ) -> None:
         """Fill the targets of each rank with what it gives, on every rank.
 
         Args:

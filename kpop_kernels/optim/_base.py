@@ -171,6 +171,14 @@ class MatrixOptimizer(Optimizer, ABC):
             pre.remove()
             post.remove()
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._exchange.spans_ranks:
+            name = type(self).__name__
+            raise RuntimeError(
+                f"{name}: an optimizer shared among ranks cannot be copied; use its state_dict"
+            )
+        return super().__getstate__()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
@@ -178,7 +186,6 @@ class MatrixOptimizer(Optimizer, ABC):
                 group.setdefault(name, value)
         if "_skipped" not in self.__dict__:
             self._reset_transients()
-            self._connect()
 
     @abstractmethod
     def _validate(self, group: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ._buckets import Work
+from ._capture import Capture
 from ._nonfinite import Finding, examine
 
 
@@ -22,7 +23,7 @@ class Exchange:
     """Whether work and state are spread over ranks."""
 
     def gradients(self, groups: Sequence[dict[str, Any]]) -> list[tuple[Tensor, Tensor, dict[str, Any]]]:
-        """Return the parameters that have a gradient on any rank, what of the gradient is here, and their groups."""
+        """Return the parameters that have a gradient on any rank, what of it is here, and their groups."""
         return [
             (parameter, parameter.grad, group)
             for group in groups
@@ -49,6 +50,9 @@ class Exchange:
     def prototype(self, parameter: Tensor) -> Tensor | None:
         """Return a tensor of the shape, dtype and device for which a state is kept here; None if none is."""
         return parameter
+
+    def sum_statistics(self, capture: Capture, parameters: Sequence[Tensor]) -> None:
+        """Add up over ranks what was seen of the layers of these parameters; drop what was seen of others."""
 
     def update(self, work: Sequence[Work], rule: Callable[[Sequence[Work]], None]) -> None:
         """Apply an optimizer's rule to parameters and their gradients."""

@@ -188,6 +188,10 @@ class KPOP(MatrixOptimizer):
             parameter, self._rule(parameter, group), identity_factors=group["mode"] == "seed"
         )
 
+    def _prepare(self, parameters: Sequence[Tensor]) -> None:
+        if self._capture is not None:
+            self._exchange.sum_statistics(self._capture, parameters)
+
     def _update(self, work: Sequence[Work]) -> None:
         unseen = [item for item in work if not self._fed_by_hooks(item)]
         for bucket in buckets(unseen, lambda item: item.state["exp_avg"]):
@@ -250,6 +254,8 @@ class KPOP(MatrixOptimizer):
         if self._capture is None:
             return "gradients", "no model is attached"
         if sites := self._capture.sites(parameter):
+            if id(parameter) in self._counts and id(parameter) not in self._seen:
+                return "gradients", "its layer has not run by itself so far"
             return " + ".join(dict.fromkeys(sites)), ""
         refusal = self._capture.refused.get(parameter, "no Linear, Conv2d or Embedding uses it as its weight")
         return "gradients", refusal

@@ -43,10 +43,10 @@ _KINDS = {"exp_avg": 0, "exp_avg_A": 1, "exp_avg_B": 2, "U_L": 3, "U_R": 4, "ada
 class QClean(LowRankOptimizer):
     """Clean with bases and moments in 8-bit blocks: about a byte for each float of `Clean`'s state.
 
-    Bases U_L, U_R and the first moments are kept on affine grids, rounded stochastically, the second moment of the
-    main part on the dynamic map; pooled moments and eigenvalues stay in float32. Each step restores what it needs,
-    moves by the float32 values, and rounds at the end; bases are rounded only where they are renewed, and used as
-    rounded from that very step on.
+    Bases U_L, U_R and the first moments are kept on affine grids, moments rounded stochastically, and the second
+    moment of the main part on the dynamic map; pooled moments and eigenvalues stay in float32. Each step restores
+    what it needs, moves by the float32 values, and rounds at the end; bases are rounded only where they are
+    renewed, and used as rounded from that very step on.
 
     Matrices that `Clean` leaves to Adam (embeddings, heads) have both of Adam's moments in blocks as well, from
     4096 elements on; vectors, scalars and smaller ones do not.
@@ -71,7 +71,8 @@ class QClean(LowRankOptimizer):
         transport: As in `Clean`.
         clip: As in `Clean`, but on: a second moment far below the largest of its block is kept as 0, while its
             first moment may be rounded up to a whole step, and such an entry would fly away.
-        u_round: How bases are rounded; "nearest" has 0.7 times the error of the published "stochastic".
+        u_round: How bases are rounded. They are rounded once a refresh, so that no bias adds up: "nearest" has 0.7
+            times the error of the published "stochastic", and does not depend on a parameter's number.
         orthonormalize: "bjorck" takes restored bases U to 1.5U - 0.5 U UᵀU, which makes their columns orthonormal
             to about 1e-4 instead of 1e-2.
         stagger: As in `Clean`.
@@ -117,7 +118,7 @@ class QClean(LowRankOptimizer):
         limiter_scope: Literal["C", "residual", "total", "off"] = "C",
         transport: Literal["published", "exact"] = "published",
         clip: bool = True,
-        u_round: Literal["stochastic", "nearest"] = "stochastic",
+        u_round: Literal["nearest", "stochastic"] = "nearest",
         orthonormalize: Literal["none", "bjorck"] = "none",
         stagger: bool = False,
         seed: int = 0,

@@ -1,5 +1,6 @@
 """Shampoo: gradients whitened on every side by roots of their second moments."""
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -156,6 +157,15 @@ class Shampoo(MatrixOptimizer):
             batch, dims = (), tuple(parameter.shape)
             full = tuple(d <= group["max_precond_dim"] for d in dims)
         return cut(batch, dims, [not f for f in full], group["block_size"]), full
+
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return the operations of a step: those of `MatrixOptimizer._cost` for each block."""
+        if self._rule(parameter, group).method == "Adam":
+            return super()._cost(parameter, group)
+        blocks, full = self._cut(parameter, group)
+        sides = [size for size, is_full in zip(blocks.sizes, full, strict=True) if is_full]
+        elements, period = math.prod(blocks.sizes), group["precondition_frequency"]
+        return blocks.total * (20 * elements + sum(6 * k * elements + 10 * k**3 / period for k in sides))
 
     def _update(self, work: Sequence[Work]) -> None:
         whitened = [item for item in work if "root_0" in item.state]

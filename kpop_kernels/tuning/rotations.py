@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .products import MULTIPROCESSORS
+
 
 @dataclass(frozen=True)
 class RotationConfig:
@@ -45,11 +47,8 @@ LARGE_TILES = {
 }
 """Configurations by the bytes of the larger operand's element."""
 
-PASS = RotationConfig(block_m=1, block_n=2048, block_k=1, num_warps=4, num_stages=1)
+PASS = RotationConfig(block_m=1, block_n=1024, block_k=1, num_warps=4, num_stages=1)
 """Of a pass over elements without a product."""
-
-MULTIPROCESSORS = 132
-"""Of the device that the choice is made for."""
 
 
 def rotation_config(itemsize: int, results: Iterable[tuple[int, int, int]]) -> RotationConfig:

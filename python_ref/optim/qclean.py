@@ -22,7 +22,7 @@ class QClean(Clean):
     bound: float = 1.0
     noise: float = 2e-2
     seed: int = 0
-    u_round: str = "stochastic"
+    u_round: str = "nearest"
     bjorck: bool = False
 
     def keep_bases(self) -> None:

@@ -14,7 +14,12 @@ WATCHDOG = 60.0
 """Seconds after which a function that has not returned on all ranks is a failure."""
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_PRELOADED = ["torch", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "kpop_kernels.optim"]
+_PRELOADED = [
+    "torch",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
+    "kpop_kernels.optim",
+]
 
 
 class Hang(AssertionError):
@@ -24,7 +29,7 @@ class Hang(AssertionError):
 class Cluster:
     """Up to `size` processes, forked from one that has imported torch, which all live until `close`."""
 
-    def __init__(self, size: int, timeout: float = WATCHDOG) -> None:
+    def __init__(self, size: int, timeout: float = WATCHDOG / 2) -> None:
         _CONTEXT.set_forkserver_preload([*_PRELOADED, "tests.distributed.cluster"])
         self._timeout = timeout
         self._stores = tempfile.TemporaryDirectory()

@@ -17,7 +17,7 @@ from tests.optim.conventions.workload import gradient, parameters
 from tests.optim.registry import CASES
 
 SHAPES = ((16, 12), (5, 3), (1, 7), (7, 1), (9,), (3, 6, 4), (4, 3, 2, 2), (2, 8), (12, 12), (64, 80), (3,))
-"""Fewer rows than ranks, single rows and columns, vectors, stacks, kernels, and one that QClean keeps in blocks."""
+"""Fewer rows than ranks, single rows and columns, vectors, stacks, kernels, one that QClean keeps in blocks."""
 
 STEPS = 20
 OURS = {case.name: case for case in CASES if case.ours}
@@ -33,41 +33,70 @@ def usual(step: int, index: int, parameter: Tensor) -> Tensor | None:
     return gradient(parameter, step, index)
 
 
-def one_rank_without(step: int, index: int, parameter: Tensor) -> Tensor | None:
-    """As `usual`, but rank 0 has no gradient for some parameters on some steps: those of zeros."""
+def _left_out(step: int, index: int) -> bool:
+    return step % 3 == 0 and index % 2 == 0
+
+
+def _one_rank_without(step: int, index: int, parameter: Tensor) -> Tensor | None:
+    return None if _left_out(step, index) and dist.get_rank() == 0 else usual(step, index, parameter)
+
+
+def _rows_of_a_rank_zero(step: int, index: int, parameter: Tensor) -> Tensor | None:
     G = usual(step, index, parameter)
-    if G is None or step % 3 or index % 2:
-        return G
-    rank = dist.get_rank() if dist.is_initialized() else -1
-    return None if rank == 0 else G
+    if G is not None and _left_out(step, index):
+        G.chunk(4)[0].zero_()
+    return G
 
 
-def make(name: str, params: Sequence[Tensor], **hyperparameters: Any) -> Optimizer:
+def _nan(step: int, index: int, parameter: Tensor) -> Tensor | None:
+    G = usual(step, index, parameter)
+    if (step, index) == (3, 1) and G is not None:
+        G.view(-1)[-1] = torch.nan
+    return G
+
+
+def _nan_on_one_rank(step: int, index: int, parameter: Tensor) -> Tensor | None:
+    return (_nan if dist.get_rank() == 1 else usual)(step, index, parameter)
+
+
+GRADIENTS: dict[str, Gradients] = {
+    "usual": usual,
+    "one rank without": _one_rank_without,
+    "rows of rank 0 of 4 are zero": _rows_of_a_rank_zero,
+    "NaN": _nan,
+    "NaN on rank 1": _nan_on_one_rank,
+}
+
+
+def make(name: str, params: Sequence[Tensor]) -> Optimizer:
     """The optimizer of a case."""
     rules = {"#9": "adam"}  # the one that is long enough for QClean's blocks
-    return OURS[name].make(params, **{"weight_decay": 0.1, "rules": rules, **hyperparameters})
+    return OURS[name].make(params, weight_decay=0.1, rules=rules)
 
 
-def alone(name: str, steps: int = STEPS, gradients: Gradients = usual, **hyperparameters: Any) -> list[Tensor]:
-    """Parameters after some steps in one process."""
-    params = parameters(SHAPES)
-    optimizer = make(name, params, **hyperparameters)
-    for step in range(1, steps + 1):
+def alone(name: str, gradients: str = "usual", dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Parameters after training in one process."""
+    params = parameters(SHAPES, dtype)
+    optimizer = make(name, params)
+    for step in range(1, STEPS + 1):
         for index, parameter in enumerate(params):
-            parameter.grad = gradients(step, index, parameter)
+            parameter.grad = GRADIENTS[gradients](step, index, parameter)
         optimizer.step()
     return [parameter.detach() for parameter in params]
 
 
 def replicated(
-    name: str, gradients: Gradients = usual, comm_dtype: torch.dtype | None = None, **hyperparameters: Any
+    name: str,
+    gradients: str = "usual",
+    dtype: torch.dtype = torch.float32,
+    comm_dtype: torch.dtype | None = None,
 ) -> tuple[list[Tensor], dict[str, Any]]:
     """Parameters after training with all of them on every rank, and facts of this rank."""
-    params = parameters(SHAPES)
-    optimizer = shard(make(name, params, **hyperparameters), comm_dtype=comm_dtype)
+    params = parameters(SHAPES, dtype)
+    optimizer = shard(make(name, params), comm_dtype=comm_dtype)
     for step in range(1, STEPS + 1):
         for index, parameter in enumerate(params):
-            parameter.grad = gradients(step, index, parameter)
+            parameter.grad = GRADIENTS[gradients](step, index, parameter)
         optimizer.step()
     return [parameter.detach() for parameter in params], _facts(optimizer)
 
@@ -75,6 +104,7 @@ def replicated(
 MESHES: dict[str, tuple[tuple[int, ...], tuple[Any, ...]]] = {
     "FSDP2": ((-1,), (Shard(0),)),
     "FSDP2 by columns": ((-1,), (Shard(-1),)),
+    "FSDP2 but for some": ((-1,), (Shard(0),)),
     "HSDP": ((2, -1), (Replicate(), Shard(0))),
     "tensor parallel": ((2, -1), (Shard(0), Shard(-1))),
 }
@@ -94,24 +124,29 @@ def mesh_of(kind: str) -> DeviceMesh:
     return _meshes[key]
 
 
-def distributed(parameter: Tensor, kind: str) -> DTensor:
+def distributed(parameter: Tensor, kind: str) -> Tensor:
     """A tensor as a kind of parallelism lays it out."""
+    if kind == "FSDP2 but for some" and parameter.shape[0] in (3, 16, 64):
+        return parameter.detach()
     last = max(parameter.ndim - 1, 0)
     placements = [Shard(last) if p == Shard(-1) else p for p in MESHES[kind][1]]
     return distribute_tensor(parameter.detach(), mesh_of(kind), placements, src_data_rank=None)
 
 
-def sharded(name: str, kind: str, gradients: Gradients = usual, **hyperparameters: Any) -> tuple[list[Tensor], Any]:
+def sharded(
+    name: str, kind: str, gradients: str = "usual", dtype: torch.dtype = torch.float32
+) -> tuple[list[Tensor], Any]:
     """Parameters after training with each of them cut into shards, and facts of this rank."""
-    whole = parameters(SHAPES)
+    whole = parameters(SHAPES, dtype)
     params = [nn.Parameter(distributed(parameter, kind)) for parameter in whole]
-    optimizer = make(name, params, **hyperparameters)
+    optimizer = make(name, params)
     for step in range(1, STEPS + 1):
         for index, (parameter, like) in enumerate(zip(params, whole, strict=True)):
-            G = gradients(step, index, like)
+            G = GRADIENTS[gradients](step, index, like)
             parameter.grad = None if G is None else distributed(G, kind)
         optimizer.step()
-    return [parameter.full_tensor().detach() for parameter in params], _facts(optimizer)
+    values = [p.full_tensor() if isinstance(p, DTensor) else p for p in params]
+    return [value.detach() for value in values], _facts(optimizer)
 
 
 def _facts(optimizer: Optimizer) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What each CUDA source of the package must compile to. A source without an entry fails the tests."""
 
-from tests.machine_code.expectations import Expect
+from tests.machine_code.expectations import MMA_SYNC, Expect
 
 # Four groups of 8 elements a thread: codes move 8 bytes at a time, elements 16. Kernels that take any element type
 # hold the accesses of float32 (8), bfloat16 and float16 (4 each).
@@ -17,6 +17,34 @@ def _by_256(loads: int, instructions_an_element: int) -> Expect:
         max_registers=64,
         max_shared=0,
         max_up_to_exit=instructions_an_element * _ELEMENTS,
+    )
+
+
+def _root(n: int, float16: bool, max_registers: int) -> Expect:
+    """Three products a step; the source holds dynamic shared memory, which is not counted here, below 98 KiB."""
+    tiles = n // 8
+    products = {"HMMA.16816.F32": 3 * tiles * tiles // 2, "LDSM": 3 * tiles * tiles // 4}
+    return Expect(
+        vector_loads=False,
+        vector_stores=False,
+        no_fma=False,
+        tensor_cores=MMA_SYNC,
+        counts=products if float16 else {"HMMA.1688.F32.TF32": 9 * tiles * tiles, "F2F": 0},
+        max_registers=max_registers,
+        max_shared=1024,
+    )
+
+
+def _rotations(n: int, products: int, max_registers: int) -> Expect:
+    """Products of float32 operands, three of tf32 for one; dynamic shared memory as for roots."""
+    return Expect(
+        vector_loads=False,
+        vector_stores=False,
+        no_fma=False,
+        tensor_cores=MMA_SYNC,
+        counts={"HMMA.1688.F32.TF32": products * 3 * (n // 8) ** 2},
+        max_registers=max_registers,
+        max_shared=1024,
     )
 
 
@@ -65,6 +93,24 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
             max_registers=200,
             max_shared=_TABLES,
         ),
+    },
+    "inverse_root.cu": {
+        "kpop::inverse_root<kpop::Float32Products, 32>": _root(32, False, 128),
+        "kpop::inverse_root<kpop::Float32Products, 64>": _root(64, False, 192),
+        "kpop::inverse_root<kpop::Float32Products, 128>": _root(128, False, 255),
+        "kpop::inverse_root<kpop::Float16Products, 32>": _root(32, True, 128),
+        "kpop::inverse_root<kpop::Float16Products, 64>": _root(64, True, 192),
+        "kpop::inverse_root<kpop::Float16Products, 128>": _root(128, True, 255),
+    },
+    "kron_adam.cu": {
+        "kpop::kron_adam<32>": _rotations(32, 4, 160),
+        "kpop::kron_adam<64>": _rotations(64, 4, 216),
+        "kpop::kron_adam<128>": _rotations(128, 4, 255),
+    },
+    "kron_rotate.cu": {
+        f"kpop::kron_rotate<{inverse}, {n}>": _rotations(n, 2, limit)
+        for inverse in ("false", "true")
+        for n, limit in ((32, 160), (64, 216), (128, 255))
     },
     "stochastic_round.cu": {
         "kpop::stochastic_round": Expect(

@@ -7,6 +7,7 @@ between what correct implementations reach and what the faults named with it rea
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,21 +30,25 @@ class Gate:
         low: Lower edge of the band.
         high: Upper edge of the band.
         stop_after: Steps taken of the 600-step schedule; None means all.
+        seeds: Of the runs that are averaged.
+        train: Runs the training problem, called as `train_autoencoder` is.
     """
 
     name: str
     make_optimizer: MakeOptimizer
     lr: float
-    measure: Callable[[Result], float]
+    measure: Callable[[Any], float]
     low: float
     high: float
     stop_after: int | None = None
+    seeds: tuple[int, ...] = SEEDS
+    train: Callable[..., Any] = train_autoencoder
 
     def values(self) -> list[float]:
         """The measured number for each seed."""
         runs = (
-            train_autoencoder(self.make_optimizer, seed, lr=self.lr, stop_after=self.stop_after)
-            for seed in SEEDS
+            self.train(self.make_optimizer, seed, lr=self.lr, stop_after=self.stop_after)
+            for seed in self.seeds
         )
         return [self.measure(run) for run in runs]
 

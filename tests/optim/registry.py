@@ -292,8 +292,7 @@ CASES = (
         name="QClean",
         cls=QClean,
         lr=2.0**-6,
-        # Rounding bases stochastically would make the first step depend on a parameter's number.
-        options=LOW_RANK_OPTIONS | {"u_round": "nearest"},
+        options=LOW_RANK_OPTIONS,
         alternatives=LOW_RANK_ALTERNATIVES
         | {"clip": False, "u_round": "stochastic", "orthonormalize": "bjorck"},
         implementation_flags=frozenset({"on_nonfinite"}),

@@ -20,6 +20,8 @@ FILES: dict[str, str] = {
     "stochastic_round_bf16": "stochastic_round",
     "inverse_root": "inverse_root",
     "inverse_root_foreach": "inverse_root",
+    "newton_schulz": "newton_schulz",
+    "newton_schulz_foreach": "newton_schulz",
     "symm_mm": "symmetric",
     "syrk": "symmetric",
 }

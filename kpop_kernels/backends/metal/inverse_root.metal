@@ -114,13 +114,13 @@ static inline float spectrum_bound(const threadgroup float* X, uint n, threadgro
   return kSafety * min(wolkowicz_styan, collatz_wielandt);
 }
 
-// X <- factor X + shift I in the matrix; the padding gets `diagonal`.
-static inline void scale_and_shift(threadgroup float* X, uint n, float factor, float shift, float diagonal,
-                                   Thread own) {
+// to <- factor X + shift I in the matrix; the padding gets `diagonal`. to may be X.
+static inline void scale_and_shift(const threadgroup float* X, threadgroup float* to, uint n, float factor,
+                                   float shift, float diagonal, Thread own) {
   for (uint e = own.index; e < kUpper; e += kThreads) {
     const uint2 at = element(e);
     const float added = at.x == at.y ? shift : 0.0f;
-    X[e] = max(at.x, at.y) < n ? fma(factor, X[e], added) : (at.x == at.y ? diagonal : 0.0f);
+    to[e] = max(at.x, at.y) < n ? fma(factor, X[e], added) : (at.x == at.y ? diagonal : 0.0f);
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }
@@ -222,7 +222,7 @@ static inline void store_next(threadgroup float* Y, threadgroup float* Z, Thread
 // Takes Y to Y^(1/2) and Z, whatever it was, to Y^(-1/2).
 static inline void iterate(threadgroup float* Y, threadgroup float* Z, threadgroup float* P,
                            constant float* schedule, uint steps, Thread own) {
-  scale_and_shift(Z, 0u, 0.0f, 0.0f, 1.0f, own);
+  scale_and_shift(Z, Z, 0u, 0.0f, 0.0f, 1.0f, own);
   for (uint step = 0u; step < steps; ++step) {
     const float a = schedule[2u * step], b = schedule[2u * step + 1u];
     Next next;
@@ -316,13 +316,14 @@ kernel void inverse_root(device const float* A      [[buffer(0)]],
   const bool finite = is_finite(largest);
   // Everything below is done to whatever Y holds: what decides is the same in all threads, and no barrier missed.
   const int exponent = unit_exponent(finite ? as_type<float>(largest) + options[0] : 1.0f);
-  scale_and_shift(Y, n, power_of_two(-exponent), 0.0f, 0.0f, own);
+  scale_and_shift(Y, Y, n, power_of_two(-exponent), 0.0f, 0.0f, own);
   float bound = spectrum_bound(Y, n, sums, partial, own);
   const float delta = options[0] * power_of_two(-exponent) + options[1] * bound;
   bound += kSafety * delta;
   const bool exists = finite && bound > 0.0f;
+  const uint instead = finite && bound == 0.0f ? 0u : kQuietNan;
   const float divisor = exists ? 1.0f / bound : 1.0f;
-  scale_and_shift(Y, n, divisor, delta * divisor, 1.0f, own);
+  scale_and_shift(Y, Y, n, divisor, delta * divisor, 1.0f, own);
   iterate(Y, Z, P, options + 2, steps, own);
   float scale = precise::rsqrt(bound);
   if (p == 1u) {
@@ -330,19 +331,17 @@ kernel void inverse_root(device const float* A      [[buffer(0)]],
     scale = divisor;
   }
   if (p == 4u) {
-    scale_and_shift(Z, n, 1.0f, 0.0f, 0.0f, own);
+    scale_and_shift(Z, Z, n, 1.0f, 0.0f, 0.0f, own);
     const float root_bound = spectrum_bound(Z, n, sums, partial, own);
-    for (uint e = thread_id; e < kUpper; e += kThreads) Y[e] = Z[e];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    scale_and_shift(Y, n, 1.0f / root_bound, 0.0f, 1.0f, own);
+    scale_and_shift(Z, Y, n, 1.0f / root_bound, 0.0f, 1.0f, own);
     iterate(Y, Z, P, options + 2u + 2u * steps, uint(prm[3]), own);
     scale = precise::sqrt(root_bound * scale);
   }
   scale *= power_of_two(-exponent / int(p));
   if (p == 2u) {
-    store_root(Z, n, scale, finite ? 0u : kQuietNan, exists, out + first, own);
+    store_root(Z, n, scale, instead, exists, out + first, own);
   } else {
-    store_root(Y, n, scale, finite ? 0u : kQuietNan, exists, out + first, own);
+    store_root(Y, n, scale, instead, exists, out + first, own);
   }
   if (thread_id == 0u) {
     store(bounds, ulong(group), finite ? as_type<uint>(bound * power_of_two(exponent)) : kQuietNan);

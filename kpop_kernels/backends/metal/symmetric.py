@@ -47,8 +47,10 @@ def _product(A: _Lines, B: _Lines, C: Tensor | None, alpha: float, beta: float, 
     n = out.shape[-1]
     if not out.numel():
         return
-    reads_addend = C is not None and beta != 0
-    addend = C.to(torch.float32).contiguous() if reads_addend else out.new_zeros(1, dtype=torch.float32)
+    if C is None or beta == 0:
+        beta, addend = 0.0, out.new_zeros(1, dtype=torch.float32)
+    else:
+        addend = C.to(torch.float32).contiguous()
     side = -(-n // _TILE)
     tiles = out.numel() // n**2 * (side * (side + 1) // 2)
     operations = 2 * _TILE**2 * max(A.k, 1)
@@ -62,7 +64,7 @@ def _product(A: _Lines, B: _Lines, C: Tensor | None, alpha: float, beta: float, 
                 addend,
                 result,
                 [first, n, A.k, *A.strides, *B.strides],
-                [float(alpha), float(beta) if reads_addend else 0.0],
+                [float(alpha), float(beta)],
                 threads=min(a_launch, tiles - first) * _THREADS,
                 group_size=_THREADS,
             )

@@ -54,7 +54,7 @@ def coupled_newton_schulz(
         want: "Y" for Y^(1/2), "Z" for Y^(-1/2).
     """
     scales, last = _scales(schedule, products.dtype), len(schedule) - 1
-    iteration = _Iteration(workspace, products, Y * scales[0].Y)
+    iteration = Iteration(workspace, products, Y * scales[0].Y)
     for step, (a, b) in enumerate(schedule):
         now, then = scales[step], scales[step + 1]
         if step == 0:
@@ -81,7 +81,7 @@ def _scales(schedule: Sequence[Step], dtype: torch.dtype) -> list[Maxima]:
     return [*coefficients.power_of_two_scales(tuple(schedule))[:-1], unscaled]
 
 
-class _Iteration:
+class Iteration:
     """Y and Z as two buffers of squares, the operands of products, and in float32 where operands are narrower.
 
     Operands go from one pair of buffers to another, because programs still read those that others replace. What is
@@ -177,7 +177,7 @@ def coupled_update_kernel(
     n = size(row_ptr, ROWS)
     tiles = triangle(tl.cdiv(n, BLOCK))
     i, j = upper_tile(t % tiles)
-    start = place(row_ptr, SQUARE_OFFSET, t // tiles, n * n)
+    start = place(row_ptr, SQUARE_OFFSET, t // tiles, n, n)
     is_y = tl.program_id(1) + first == 0
     own = (tl.program_id(1) + first).to(tl.int64) * elements + start
     left = tl.where(is_y, state_ptr + own, p_ptr + start)

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from .launch import launch
 from .memory import load_operand, rounded
-from .multiply import add_product, load_tile, store_mirrored, store_tile, swizzled_tile, triangle, upper_tile
+from .multiply import add_product, load_tile, store_mirrored, store_tile, triangle, upper_tile
+from .product_table import tile_of
 from .workspace import (
     COLUMNS,
     ORDER,
@@ -68,7 +69,10 @@ def symmetric_product(
     diagonal: float = 0.0,
     precision: str | None = None,
 ) -> Tensor:
-    """Write alpha·A B + beta·C + diagonal·I to out, squares that are symmetric; without B, A are wide and B = Aᵀ."""
+    """Write alpha·A B + beta·C + diagonal·I to out and return it, squares that are symmetric.
+
+    Without B, A are wide and B = Aᵀ.
+    """
     config = workspace.config
     launch(
         grouped_symmetric_kernel,
@@ -107,11 +111,9 @@ def grouped_product_kernel(
     row_ptr, t = group_of_program(table_ptr, WIDE if IS_WIDE else SQUARE, GROUPS)
     m = size(row_ptr, ROWS)
     n = size(row_ptr, COLUMNS if IS_WIDE else ROWS)
-    tiles = tl.cdiv(m, BLOCK) * tl.cdiv(n, BLOCK)
-    matrix = t // tiles
-    i, j = swizzled_tile(t % tiles, tl.cdiv(m, BLOCK), tl.cdiv(n, BLOCK))
-    a_ptr += place(row_ptr, SQUARE_OFFSET, matrix, m * m)
-    start = place(row_ptr, WIDE_OFFSET if IS_WIDE else SQUARE_OFFSET, matrix, m * n)
+    matrix, i, j = tile_of(t, m, n, BLOCK, BLOCK)
+    a_ptr += place(row_ptr, SQUARE_OFFSET, matrix, m, m)
+    start = place(row_ptr, WIDE_OFFSET if IS_WIDE else SQUARE_OFFSET, matrix, m, n)
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)
     acc = add_product(acc, a_ptr, m, 1, b_ptr + start, n, 1, i, j, m, n, m, PRECISION, BLOCK, BLOCK_K, EVEN)
     acc *= alpha
@@ -145,11 +147,11 @@ def grouped_symmetric_kernel(
     tiles = triangle(tl.cdiv(m, BLOCK))
     matrix = t // tiles
     i, j = upper_tile(t % tiles)
-    start = place(row_ptr, SQUARE_OFFSET, matrix, m * m)
+    start = place(row_ptr, SQUARE_OFFSET, matrix, m, m)
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)
     if IS_GRAM:
         n = size(row_ptr, COLUMNS)
-        a_ptr += place(row_ptr, WIDE_OFFSET, matrix, m * n)
+        a_ptr += place(row_ptr, WIDE_OFFSET, matrix, m, n)
         acc = add_product(acc, a_ptr, n, 1, a_ptr, 1, n, i, j, m, m, n, PRECISION, BLOCK, BLOCK_K, EVEN)
     else:
         acc = add_product(

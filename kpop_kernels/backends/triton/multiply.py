@@ -30,15 +30,6 @@ def upper_tile(t):
 
 
 @triton.jit
-def swizzled_tile(t, rows, columns):
-    """Return row and column of tile t of rows × columns: eight rows at a time, so that they share columns of B."""
-    band = t // (8 * columns)
-    height = tl.minimum(rows - 8 * band, 8)
-    t -= band * 8 * columns
-    return 8 * band + t % height, t // height
-
-
-@triton.jit
 def inside(i, j, rows, columns, BLOCK: tl.constexpr):
     """Return which elements of tile (i, j) exist."""
     r = tl.arange(0, BLOCK)
@@ -47,7 +38,7 @@ def inside(i, j, rows, columns, BLOCK: tl.constexpr):
 
 @triton.jit
 def dot(a, b, acc, PRECISION: tl.constexpr):
-    """Return acc + a b, accumulated in float32."""
+    """Return acc + a b, accumulated in float32; AMD has matrix instructions for float32 itself."""
     if tl.target_info.is_hip():
         acc = tl.dot(a, b, acc, input_precision="ieee")
     else:

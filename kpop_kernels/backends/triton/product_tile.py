@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from .memory import load_operand
+from .multiply import dot
 from .product_table import find_product, size_in_table, tensor_in_table, tile_of
 
 
@@ -32,6 +33,7 @@ def product_tile(
     count,
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
+    SQUARE: tl.constexpr,
     PRECISION: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -80,6 +82,7 @@ def product_tile(
         columns,
         A_TRANSPOSED,
         B_TRANSPOSED,
+        SQUARE,
         PRECISION,
         BLOCK_M,
         BLOCK_N,
@@ -99,6 +102,7 @@ def _sums(
     columns,
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
+    SQUARE: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -118,21 +122,15 @@ def _sums(
     for first in tl.range(0, k, BLOCK_K):
         a = load_operand(a_ptr + a_offsets, (r[:, None] < rows) & (s[None, :] < k - first))
         b = load_operand(b_ptr + b_offsets, (s[:, None] < k - first) & (c[None, :] < columns))
-        if a.dtype != b.dtype:
+        if SQUARE != "" or a.dtype != b.dtype:
             a, b = a.to(tl.float32), b.to(tl.float32)
-        sums = _dot(a, b, sums, PRECISION)
+        if SQUARE == "a":
+            a = a * a
+        if SQUARE == "b":
+            b = b * b
+        sums = dot(a, b, sums, PRECISION)
         a_ptr += a_step
         b_ptr += b_step
-    return sums
-
-
-@triton.jit
-def _dot(a, b, sums, PRECISION: tl.constexpr):
-    """Return sums + a b; AMD has matrix instructions for float32 itself."""
-    if tl.target_info.is_hip():
-        sums = tl.dot(a, b, sums, input_precision="ieee")
-    else:
-        sums = tl.dot(a, b, sums, input_precision=PRECISION)
     return sums
 
 

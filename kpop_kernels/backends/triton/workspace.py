@@ -1,7 +1,7 @@
 """Matrices of mixed sizes in one buffer, so that one launch computes with all of them.
 
-A workspace knows sizes, not addresses: what a kernel reads of it stays the same from call to call, is written once,
-and may be captured in a graph. A buffer holds one matrix for each item, rows and columns filled up with zeros.
+A workspace knows sizes, not addresses: what kernels read of it stays the same from call to call and is written
+once. A buffer holds one matrix for each item, rows and columns filled up with zeros.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,12 +22,12 @@ class Group(NamedTuple):
     """Matrices of one size.
 
     Attributes:
-        count: Number of matrices.
+        matrices: Number of matrices.
         rows: Rows of each, no more than columns.
         columns: Columns of each.
     """
 
-    count: int
+    matrices: int
     rows: int
     columns: int
 
@@ -83,8 +83,8 @@ class Workspace:
         nothing = self.end._replace(triangle=2**62, square=2**62, wide=2**62)
         rows += [nothing] * (triton.next_power_of_2(len(rows)) - len(rows))
         capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        # Memory of a graph has its values when the graph is replayed, not before.
-        self.table = (_table.__wrapped__ if capturing else _table)(tuple(rows), device)
+        # What a graph writes has its values when the graph is replayed, not before: it is not kept.
+        self.table = (_write_table if capturing else _table)(tuple(rows), device)
 
     def filled(self, matrices: Sequence[Tensor], *, wide: bool) -> Tensor:
         """Return a float32 buffer with the matrices of each group, (count, rows, columns)."""
@@ -99,7 +99,7 @@ class Workspace:
         """Yield the matrices of each group without filling, (count, order, order), of a buffer of squares."""
         places = (row.square_offset for row in _rows(self.groups, self.config))
         for group, start in zip(self.groups, places, strict=False):
-            yield _view(buffer, start, group.count, group.rows, group.rows)
+            yield _view(buffer, start, group.matrices, group.rows, group.rows)
 
     def wides(self, buffer: Tensor) -> Iterator[Tensor]:
         """Yield the matrices of each group without filling, (count, rows, columns), of a buffer of wide ones."""
@@ -134,7 +134,15 @@ def _view(buffer: Tensor, start: int, count: int, rows: int, columns: int) -> Te
 
 @lru_cache(maxsize=256)
 def _table(rows: tuple[Row, ...], device: torch.device) -> Tensor:
-    """Write rows by launches alone: a copy from the host would wait, or could not be captured."""
+    """Return a table that every stream may read: the host waits for it, once for each list of sizes."""
+    table = _write_table(rows, device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return table
+
+
+def _write_table(rows: tuple[Row, ...], device: torch.device) -> Tensor:
+    """Write rows by launches alone: a copy from the host could not be captured."""
     table = torch.empty(len(rows), len(Row._fields), dtype=torch.int64, device=device)
     for g, row in enumerate(rows):
         for field, value in enumerate(row):
@@ -164,6 +172,7 @@ def size(row_ptr, FIELD: tl.constexpr):
 
 
 @triton.jit
-def place(row_ptr, FIELD: tl.constexpr, matrix, elements):
+def place(row_ptr, FIELD: tl.constexpr, matrix, rows, columns):
     """Return where a matrix of a group begins in a buffer."""
-    return tl.multiple_of(load_operand(row_ptr + FIELD) + matrix.to(tl.int64) * elements, 16)
+    elements = rows.to(tl.int64) * columns
+    return tl.multiple_of(load_operand(row_ptr + FIELD) + matrix * elements, 16)

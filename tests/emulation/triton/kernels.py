@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from kpop_kernels.backends.triton.memory import load_as_float32, load_operand, store_rounded
-from kpop_kernels.backends.triton.multiply import swizzled_tile, upper_tile
+from kpop_kernels.backends.triton.multiply import upper_tile
 from kpop_kernels.backends.triton.philox import philox_words
 
 
@@ -40,14 +40,5 @@ def upper_tile_kernel(t_ptr, i_ptr, j_ptr, BLOCK: tl.constexpr):
     """Store row and column of each tile."""
     offsets = tl.arange(0, BLOCK)
     i, j = upper_tile(load_operand(t_ptr + offsets))
-    store_rounded(i_ptr + offsets, i)
-    store_rounded(j_ptr + offsets, j)
-
-
-@triton.jit
-def swizzled_tile_kernel(t_ptr, i_ptr, j_ptr, rows, columns, BLOCK: tl.constexpr):
-    """Store row and column of each tile."""
-    offsets = tl.arange(0, BLOCK)
-    i, j = swizzled_tile(load_operand(t_ptr + offsets), rows, columns)
     store_rounded(i_ptr + offsets, i)
     store_rounded(j_ptr + offsets, j)

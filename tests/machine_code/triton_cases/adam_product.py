@@ -7,7 +7,7 @@ import torch
 from kpop_kernels.backends.triton import adam_product
 from kpop_kernels.backends.triton.kron_rotate import left_product, right_product
 from kpop_kernels.tuning import LARGE_TILES, SMALL_TILES, RotationConfig
-from tests.machine_code.triton_rotations import MANY, ONE, case, zeros
+from tests.machine_code.triton_products import MANY, ONE, case, zeros
 
 SETTINGS = adam_product.AdamSettings(0.9, 0.95, 1e-8, None, False)
 
@@ -35,19 +35,29 @@ def launch(
 LARGE_END = {"LDG.128": 32, "STG": 48, "STG.128": 48}
 
 CASES = (
-    case("adam_product_kernel", "XQ, 128×128", partial(launch, LARGE_TILES[4]), nvidia=LARGE_END, amd={}),
+    case(
+        "adam_product_kernel",
+        "XQ, 128×128",
+        partial(launch, LARGE_TILES[4]),
+        dot="_f32",
+        nvidia=LARGE_END,
+        amd={"v_mfma_f32_32x32x2_f32": 64, "buffer_store_dwordx4": 24},
+    ),
     case(
         "adam_product_kernel",
         "XQ, 128×128, table",
         partial(launch, LARGE_TILES[4], MANY),
+        dot="_f32",
         nvidia=LARGE_END,
-        amd={},
+        table=True,
+        amd={"v_mfma_f32_32x32x2_f32": 64, "global_store_dwordx4": 24},
     ),
     case(
         "adam_product_kernel",
         "bfloat16 gradient, QᵀX, 64×64",
         partial(launch, SMALL_TILES[4], left=True, dtype=torch.bfloat16),
+        dot="_f32",
         nvidia={"LDG.128": 8, "STG": 12, "STG.128": 12},
-        amd={},
+        amd={"v_mfma_f32_32x32x2_f32": 48, "buffer_store_dwordx4": 6},
     ),
 )

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from kpop_kernels.backends.triton import kron_adam
-from tests.machine_code.triton_rotations import MANY, ONE, elementwise, zeros
+from tests.machine_code.triton_products import MANY, ONE, elementwise, zeros
 
 
 def launch(
@@ -28,14 +28,25 @@ def launch(
 
 
 CASES = (
-    elementwise("adam_kernel", "float32", partial(launch), {"LDG.128": 16, "STG": 12, "STG.128": 12}),
+    elementwise(
+        "adam_kernel",
+        "float32",
+        partial(launch),
+        {"LDG.128": 8, "STG": 6, "STG.128": 6},
+        {"buffer_store_dwordx4": 3},
+    ),
     elementwise(
         "adam_kernel",
         "bfloat16, table",
         partial(launch, MANY, dtype=torch.bfloat16),
-        {"LDG.128": 12, "STG": 10, "STG.128": 10},
+        {"LDG.128": 6, "STG": 5, "STG.128": 5},
+        {"buffer_store_dwordx4": 2, "buffer_store_dwordx2": 1},
     ),
     elementwise(
-        "exp_avg_kernel", "float32", partial(launch, rotated=True), {"LDG.128": 8, "STG": 4, "STG.128": 4}
+        "exp_avg_kernel",
+        "float32",
+        partial(launch, rotated=True),
+        {"LDG.128": 4, "STG": 2, "STG.128": 2},
+        {"buffer_store_dwordx4": 1},
     ),
 )

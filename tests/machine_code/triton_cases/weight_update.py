@@ -7,7 +7,7 @@ import torch
 from kpop_kernels.backends.triton import weight_update
 from kpop_kernels.backends.triton.kron_rotate import right_product
 from kpop_kernels.tuning import LARGE_TILES, SMALL_TILES, RotationConfig
-from tests.machine_code.triton_rotations import MANY, ONE, case, zeros
+from tests.machine_code.triton_products import MANY, ONE, case, elementwise, zeros
 
 
 def launch(
@@ -20,26 +20,42 @@ def launch(
     weight_update.update(products, right_transposed=True, config=config)
 
 
+def launch_plain(dtype: torch.dtype) -> None:
+    """Update a weight along a matrix."""
+    weight_update.update_without_product([(zeros(64, 64, dtype=dtype), zeros(64, 64, dtype=dtype), zeros(5))])
+
+
 CASES = (
     case(
         "update_kernel",
         "float32, XQᵀ, 128×128",
         partial(launch, LARGE_TILES[4]),
+        dot="_f32",
         nvidia={"LDG.128": 16, "STG": 16, "STG.128": 16},
-        amd={},
+        amd={"v_mfma_f32_32x32x2_f32": 64, "buffer_store_dwordx4": 8},
     ),
     case(
         "update_kernel",
         "bfloat16, XQᵀ, 128×128, table",
         partial(launch, LARGE_TILES[4], MANY, dtype=torch.bfloat16),
+        dot="_f32",
         nvidia={"LDG.128": 8, "STG": 8, "STG.128": 8},
-        amd={},
+        table=True,
+        amd={"v_mfma_f32_32x32x2_f32": 64, "global_store_dwordx2": 8},
     ),
     case(
         "update_kernel",
         "bfloat16, XQᵀ, 64×64",
         partial(launch, SMALL_TILES[4], dtype=torch.bfloat16),
+        dot="_f32",
         nvidia={"LDG.128": 2, "STG": 2, "STG.128": 2},
-        amd={},
+        amd={"v_mfma_f32_32x32x2_f32": 48, "buffer_store_dwordx2": 4},
+    ),
+    elementwise(
+        "plain_update_kernel",
+        "bfloat16",
+        partial(launch_plain, torch.bfloat16),
+        {"LDG.128": 2, "STG": 1, "STG.128": 1},
+        {"buffer_store_dwordx2": 1},
     ),
 )
