@@ -10,7 +10,7 @@ from torch import Tensor
 from .._dense import dense
 from .native import kernels, threads
 
-_LONGEST = {"avx512": 1024, "avx2": 256, "baseline": 64}
+_LONGEST = {"avx512": 1024, "avx2": 64, "baseline": 64}
 """Longest side of a matrix whose products are our own, by instruction set: beyond it BLAS is as fast."""
 
 Batch = tuple[int, int, int, bool, bool]
