@@ -10,6 +10,8 @@ def _require_factor(op: str, name: str, Q: Tensor | None, size: int, G: Tensor) 
     """Require a square factor for one side of G, either shared by the batch or one for each matrix."""
     if Q is None:
         return
+    if Q.shape == (size, size):
+        return
     allowed = [(size, size)]
     if G.ndim > 2:
         allowed.append((*G.shape[:-2], size, size))
@@ -22,10 +24,16 @@ def _require_factor(op: str, name: str, Q: Tensor | None, size: int, G: Tensor) 
 def _check_factors(
     op: str, G: Tensor, names: tuple[str, str], left: Tensor | None, right: Tensor | None
 ) -> None:
-    require.require_matrix(op, G=G)
-    factors = dict(zip(names, (left, right), strict=True))
+    factors = {names[0]: left, names[1]: right}
     require.require_floating(op, **factors)
     require.require_device(op, G.device, **factors)
+    _require_factors(op, G, names, left, right)
+
+
+def _require_factors(
+    op: str, G: Tensor, names: tuple[str, str], left: Tensor | None, right: Tensor | None
+) -> None:
+    require.require_matrix(op, G=G)
     _require_factor(op, names[0], left, G.shape[-2], G)
     _require_factor(op, names[1], right, G.shape[-1], G)
 
@@ -67,13 +75,21 @@ def _check_kron_adam_(
     require.require_floating(op, param=param, grad=grad)
     require.require_shape(op, param.shape, "like param", grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
     require.require_device(
-        op, param.device, grad=grad, exp_avg=exp_avg, exp_avg_sq=exp_avg_sq, lr=lr, step=step
+        op,
+        param.device,
+        grad=grad,
+        exp_avg=exp_avg,
+        exp_avg_sq=exp_avg_sq,
+        Q_L=Q_L,
+        Q_R=Q_R,
+        lr=lr,
+        step=step,
+        found_inf=found_inf,
     )
-    require.require_device(op, param.device, found_inf=found_inf)
     moments = require.compute_dtype(param)
     require.require_dtype(op, moments, "for this param", exp_avg=exp_avg, exp_avg_sq=exp_avg_sq)
     require.require_dtype(op, moments, "like the moments", Q_L=Q_L, Q_R=Q_R)
-    _check_factors(op, param, ("Q_L", "Q_R"), Q_L, Q_R)
+    _require_factors(op, param, ("Q_L", "Q_R"), Q_L, Q_R)
     require.require_scalar(op, lr=lr, step=step, found_inf=found_inf)
     require.require_count(op, step=step)
     require.require_fraction(op, beta1=beta1, beta2=beta2)

@@ -8,6 +8,7 @@ dtype.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -58,7 +59,11 @@ class Backend:
 
     def serves(self, op: str, *tensors: Tensor) -> bool:
         """Tell whether this backend runs an operator for the device and dtype of all the tensors."""
-        return op in self._guarded and all(map(self._computes, tensors))
+        return op in self._guarded and all(self.computes(each.device.type, each.dtype) for each in tensors)
+
+    def computes(self, device_type: str, dtype: torch.dtype) -> bool:
+        """Tell whether this backend computes with a dtype on a device type."""
+        return dtype in self.dtypes and (not self.devices or device_type in self.devices)
 
     def why_not(self, op: str, device_type: str) -> str | None:
         """Say why an operator is not served for a device type; None when it is."""
@@ -77,13 +82,10 @@ class Backend:
             raise NotImplementedError(f"backend {self.name!r} does not implement {op}")
         return self._guarded[op]
 
-    def _computes(self, tensor: Tensor) -> bool:
-        return tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
-
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
             for tensor in op.deciding(args, kwargs):
-                if self._computes(tensor):
+                if self.computes(tensor.device.type, tensor.dtype):
                     continue
                 dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
                 raise TypeError(
@@ -118,9 +120,15 @@ def serving(op: str, *tensors: Tensor) -> Backend:
 
     One tensor decides, or all items of a list for an operator on lists.
     """
-    for name in ORDER.get(tensors[0].device.type, ("composite",)):
-        if _BACKENDS[name].serves(op, *tensors):
-            return _BACKENDS[name]
+    return _serving(op, tensors[0].device.type, frozenset([tensor.dtype for tensor in tensors]))
+
+
+@cache
+def _serving(op: str, device_type: str, dtypes: frozenset[torch.dtype]) -> Backend:
+    for name in ORDER.get(device_type, ("composite",)):
+        backend = _BACKENDS[name]
+        if op in backend.operators and all(backend.computes(device_type, dtype) for dtype in dtypes):
+            return backend
     return _BACKENDS["composite"]
 
 
