@@ -53,7 +53,7 @@ __device__ __forceinline__ float updated(float W, float m, float v, const Adam8S
 
 __device__ __forceinline__ void step_tile(const Tile& tile, const DynamicTables& tables, const Adam8Step& step,
                                           const Adam8Parameters& parameters, MutableValues param, Values grad,
-                                          AffineCodes exp_avg, DynamicCodes exp_avg_sq, const RandomSource& source) {
+                                          AffineCodes exp_avg, DynamicCodes exp_avg_sq, const Random& random) {
   float m[ROWS][GROUP], v[ROWS][GROUP], values[ROWS][GROUP];
   load_tile(values, grad, tile);
   restore_affine(m, exp_avg, tile);
@@ -72,7 +72,7 @@ __device__ __forceinline__ void step_tile(const Tile& tile, const DynamicTables&
     for (int i = 0; i < GROUP; ++i)
       values[row][i] = updated(values[row][i], m[row][i], v[row][i], step, parameters.eps, parameters.limit);
   store_tile(values, param, tile);
-  quantize_affine<true>(m, tile, UNBIASED_RULE, Random(source), exp_avg);
+  quantize_affine<true>(m, tile, UNBIASED_RULE, random, exp_avg);
   quantize_dynamic<false>(v, tile, tables.buckets, exp_avg_sq);
 }
 
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int64_t number = Tile::first_number(tiling);; number += Tile::stride(tiling)) {
     const Tile tile(tiling, number);
     if (tile.beyond()) return;
-    step_tile(tile, tables, step, parameters, param, grad, exp_avg, exp_avg_sq, source);
+    step_tile(tile, tables, step, parameters, param, grad, exp_avg, exp_avg_sq, Random(source));
   }
 }
 
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(THREADS)
     if (tile.beyond()) return;
     const BlockItem& item = list.items[i];
     step_tile(tile, tables, step, parameters, item.out, item.x, item.affine, item.dynamic,
-              source_at(list, source, i));
+              random_at(list, source, i));
   }
 }
 

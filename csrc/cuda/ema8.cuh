@@ -8,29 +8,30 @@
 namespace kpop {
 
 __device__ __forceinline__ void average_tile(const Tile& tile, AffineCodes codes, Values x, Decay decay, float* out,
-                                             const RandomSource& source) {
+                                             const Random& random) {
   if (tile.beyond()) return;
   float m[ROWS][GROUP], values[ROWS][GROUP];
   load_tile(values, x, tile);
   restore_affine(m, codes, tile);
   average(m, values, decay);
   store_tile(m, out, tile);
-  quantize_affine<true>(m, tile, UNBIASED_RULE, Random(source), codes);
+  quantize_affine<true>(m, tile, UNBIASED_RULE, random, codes);
 }
 
 __global__ void __launch_bounds__(THREADS)
     ema_int8(AffineCodes codes, Values x, Decay decay, float* out, Tiling tiling, RandomSource source) {
-  average_tile(Tile(tiling, Tile::first_number(tiling)), codes, x, decay, out, source);
+  average_tile(Tile(tiling, Tile::first_number(tiling)), codes, x, decay, out, Random(source));
 }
 
-__global__ void __launch_bounds__(THREADS)
+// The bound of thread blocks keeps ptxas from spilling a register for the sake of a fifth one on sm_100.
+__global__ void __launch_bounds__(THREADS, 4)
     list_ema_int8(const __grid_constant__ List list, Decay decay, Tiling tiling, RandomSource source) {
   const int64_t number = Tile::first_number(tiling);
   const int i = item_at(list, number);
   const Tiling own = tiling_at(list, tiling, i);
   const BlockItem& item = list.items[i];
   average_tile(Tile(own, number - list.first_tile[i]), item.affine, item.x, decay,
-               static_cast<float*>(item.out.data), source_at(list, source, i));
+               static_cast<float*>(item.out.data), random_at(list, source, i));
 }
 
 __device__ __forceinline__ void average_square_tile(const Tile& tile, const DynamicTables& tables, DynamicCodes codes,

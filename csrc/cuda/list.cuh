@@ -32,10 +32,8 @@ __device__ __forceinline__ Tiling tiling_at(const List& list, Tiling tiling, int
   return tiling;
 }
 
-__device__ __forceinline__ RandomSource source_at(const List& list, RandomSource source, int item) {
-  source.stream = list.items[item].stream;
-  source.offset = list.items[item].offset;
-  return source;
+__device__ __forceinline__ Random random_at(const List& list, const RandomSource& source, int item) {
+  return Random(source, list.items[item].stream, list.items[item].offset);
 }
 
 // Calls launch(list, tiling, thread blocks) for every ITEMS items that are not empty.

@@ -49,19 +49,19 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <bool STOCHASTIC>
-__device__ __forceinline__ void quantize_tile(const Tile& tile, Values x, AffineRule rule, const RandomSource& source,
+__device__ __forceinline__ void quantize_tile(const Tile& tile, Values x, AffineRule rule, const Random& random,
                                               AffineCodes out) {
   if (tile.beyond()) return;
   float values[ROWS][GROUP];
   load_tile(values, x, tile);
-  quantize_affine<STOCHASTIC>(values, tile, rule, Random(source), out);
+  quantize_affine<STOCHASTIC>(values, tile, rule, random, out);
 }
 
 // Any block size, length, address and offset.
 template <bool STOCHASTIC>
 __global__ void __launch_bounds__(THREADS)
     quantize_int8(Values x, AffineCodes out, Tiling tiling, AffineRule rule, RandomSource source) {
-  quantize_tile<STOCHASTIC>(Tile(tiling, Tile::first_number(tiling)), x, rule, source, out);
+  quantize_tile<STOCHASTIC>(Tile(tiling, Tile::first_number(tiling)), x, rule, Random(source), out);
 }
 
 template <bool STOCHASTIC>
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(THREADS)
   const int i = item_at(list, number);
   const Tiling own = tiling_at(list, tiling, i);
   const Tile tile(own, number - list.first_tile[i]);
-  quantize_tile<STOCHASTIC>(tile, list.items[i].x, rule, source_at(list, source, i), list.items[i].affine);
+  quantize_tile<STOCHASTIC>(tile, list.items[i].x, rule, random_at(list, source, i), list.items[i].affine);
 }
 
 __device__ __forceinline__ void dequantize_tile(const Tile& tile, AffineCodes in, MutableValues out) {

@@ -44,7 +44,7 @@ def test_thirty_two_items_are_one_launch(op):
         pytest.param(
             "tiling.count = list.items[item].count", "tiling.count = list.items[item].count - 1", id="count"
         ),
-        pytest.param("source.offset = list.items[item].offset;", "", id="offset"),
+        pytest.param("list.items[item].offset);", "0);", id="offset"),
         pytest.param("  launch_list();\n}", "}", id="the last launch"),
     ],
 )
