@@ -1,6 +1,6 @@
 # Every target works alone on a fresh clone: it makes .venv, builds the package into it, and runs.
 #
-#   make demo [TORCH=torch]   train a small language model with AdamW and with KPOP
+#   make demo [TORCH=torch]   train a small language model with AdamW and all seven optimizers
 #   make test                 all tests; what is skipped is listed with the reason
 #   make bench [BENCH_ARGS=--quick]   every operator and optimizer against its rivals and the machine's limits
 #   make bench-peers          .venv-peers, where the packages that are compared with are installed too; `make bench`

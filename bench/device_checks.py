@@ -6,8 +6,9 @@ from typing import Any
 import torch
 
 import python_ref.kron
-from bench.suite import flat, problem
-from bench.verdict import Result, judge, prepare
+from bench.problem import flat
+from bench.suite import problem
+from bench.verdict import Prepared, Result, judge, prepare
 from kpop_kernels import backends
 
 DTYPE = torch.float32
@@ -41,8 +42,7 @@ def graph_replay(op: str, backend: str) -> Result:
     eager = prepare(op, backend, given, "cuda", scalars_on="cuda")
     for _ in range(REPLAYS):
         expected = eager.launch()
-        if "step" in eager.zero_dim:
-            eager.zero_dim["step"] += 1
+        _count_step(eager)
     graphed = prepare(op, backend, given, "cuda", scalars_on="cuda")
     arguments = flat(list(graphed.tensors.values()))
     originals = [tensor.clone() for tensor in arguments]
@@ -58,10 +58,15 @@ def graph_replay(op: str, backend: str) -> Result:
         tensor.copy_(original)
     for _ in range(REPLAYS):
         graph.replay()
-        if "step" in graphed.zero_dim:
-            graphed.zero_dim["step"] += 1
+        _count_step(graphed)
     torch.cuda.synchronize()
     return judge(op, backend, "graph", results, expected, DTYPE, given.bound)
+
+
+def _count_step(prepared: Prepared) -> None:
+    """Add 1 to the step on the device, where there is one, or to that of each item."""
+    for step in flat([prepared.zero_dim.get("step", [])]):
+        step += 1
 
 
 def side_stream(op: str, backend: str) -> Result:

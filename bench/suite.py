@@ -1,51 +1,18 @@
 """One problem for each operator: inputs, and the oracle that says what they must give."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-import python_ref.gram
 import python_ref.inverse_root
-import python_ref.kron
 import python_ref.newton_schulz
 import python_ref.quantize as ref
+from bench import suite_kron
+from bench.problem import M, N, Problem, flat, normal
 from kpop_kernels import coefficients
 from kpop_kernels._schema import OPERATORS
-
-M, N = 96, 65
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Arguments of an operator and the oracle's function of the same arguments.
-
-    Attributes:
-        tensors: Tensor arguments in order, in the dtypes the operator is called with, on the CPU; lists for
-            operators on lists.
-        scalars: Keyword arguments.
-        oracle: Returns the operator's results and then the arguments it writes, in the operator's order:
-            in float64, or in the operator's own dtypes where bits are promised.
-        zero_dim: Keyword arguments that the operator takes as 0-d tensors and the oracle as numbers.
-        bound: Largest relative Frobenius error, in units of the result's machine epsilon.
-    """
-
-    tensors: Mapping[str, Tensor | list[Tensor]]
-    scalars: Mapping[str, Any]
-    oracle: Callable[..., Any]
-    zero_dim: Mapping[str, float] = field(default_factory=dict)
-    bound: float = 16.0
-
-    def expected(self) -> tuple[Tensor, ...]:
-        """Return the oracle's answer."""
-        return tuple(flat(self.oracle(*self.tensors.values(), **self.scalars, **self.zero_dim)))
-
-
-def flat(value: Any) -> list[Tensor]:
-    """Return the tensors of nested lists and tuples, in order."""
-    return [value] if isinstance(value, Tensor) else [tensor for item in value for tensor in flat(item)]
 
 
 def problem(op: str, dtype: torch.dtype) -> Problem:
@@ -53,73 +20,27 @@ def problem(op: str, dtype: torch.dtype) -> Problem:
     return PROBLEMS[op](dtype, torch.Generator().manual_seed(0))
 
 
-def _normal(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def _orthogonal(n: int, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    return torch.linalg.qr(_normal((n, n), torch.float64, generator)).Q.to(dtype)
-
-
-def _gram_ema(dtype: torch.dtype, generator: torch.Generator) -> Problem:
-    root = _normal((M, M), torch.float64, generator)
-    tensors = {"S": (root @ root.mT / M).to(dtype), "X": _normal((M, N), dtype, generator)}
-    return Problem(tensors, {"beta": 0.9, "alpha": 0.1 / N, "side": "left"}, python_ref.gram.gram_ema)
-
-
-def _kron_rotate(dtype: torch.dtype, generator: torch.Generator) -> Problem:
-    tensors = {
-        "G": _normal((M, N), dtype, generator),
-        "Q_L": _orthogonal(M, dtype, generator),
-        "Q_R": _orthogonal(N, dtype, generator),
-    }
-    return Problem(tensors, {"inverse": False}, python_ref.kron.rotate)
-
-
-def _kron_adam(dtype: torch.dtype, generator: torch.Generator) -> Problem:
-    tensors = {
-        "param": _normal((M, N), dtype, generator),
-        "grad": _normal((M, N), dtype, generator),
-        "exp_avg": _normal((M, N), torch.float32, generator),
-        "exp_avg_sq": _normal((M, N), torch.float32, generator).square(),
-        "Q_L": _orthogonal(M, torch.float32, generator),
-        "Q_R": _orthogonal(N, torch.float32, generator),
-    }
-    scalars = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
-    return Problem(tensors, scalars, python_ref.kron.adam, zero_dim={"lr": 0.1, "step": 7})
-
-
-def _rebase_moments(dtype: torch.dtype, generator: torch.Generator) -> Problem:
-    tensors = {
-        "exp_avg": _normal((M, N), dtype, generator),
-        "exp_avg_sq": _normal((M, N), dtype, generator).square(),
-        "P_L": _orthogonal(M, dtype, generator),
-        "P_R": _orthogonal(N, dtype, generator),
-    }
-    return Problem(tensors, {}, python_ref.kron.rebase_moments)
-
-
 RANDOM: dict[str, Any] = {"seed": 5, "stream": 3, "offset": 2**35 - 9}
 BLOCK_SIZE: dict[str, Any] = {"block_size": 64}
 
 
 def _quantize_int8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
-    tensors = {"x": _normal((M, N), dtype, generator)}
+    tensors = {"x": normal((M, N), dtype, generator)}
     return Problem(tensors, BLOCK_SIZE | RANDOM, ref.quantize_int8, zero_dim={"step": 7})
 
 
 def _quantize_dynamic8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     return Problem(
-        {"x": _normal((M, N), dtype, generator)}, BLOCK_SIZE | {"signed": True}, ref.quantize_dynamic8
+        {"x": normal((M, N), dtype, generator)}, BLOCK_SIZE | {"signed": True}, ref.quantize_dynamic8
     )
 
 
 def _affine(generator: torch.Generator) -> ref.Affine:
-    return ref.quantize_int8(_normal((M, N), torch.float32, generator), **BLOCK_SIZE)
+    return ref.quantize_int8(normal((M, N), torch.float32, generator), **BLOCK_SIZE)
 
 
 def _dynamic(generator: torch.Generator) -> ref.Dynamic:
-    return ref.quantize_dynamic8(_normal((M, N), torch.float32, generator).square(), **BLOCK_SIZE)
+    return ref.quantize_dynamic8(normal((M, N), torch.float32, generator).square(), **BLOCK_SIZE)
 
 
 def _dequantize_int8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
@@ -134,7 +55,7 @@ def _ema_int8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     def oracle(codes: Tensor, scales: Tensor, zero_points: Tensor, x: Tensor, **scalars: Any) -> Any:
         return ref.ema_int8(ref.Affine(codes, scales, zero_points), x, **scalars)
 
-    tensors = _affine(generator)._asdict() | {"x": _normal((M, N), dtype, generator)}
+    tensors = _affine(generator)._asdict() | {"x": normal((M, N), dtype, generator)}
     return Problem(tensors, {"beta": 0.9} | BLOCK_SIZE | RANDOM, oracle, zero_dim={"step": 7})
 
 
@@ -142,7 +63,7 @@ def _ema_sq_dynamic8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     def oracle(codes: Tensor, absmax: Tensor, x: Tensor, **scalars: Any) -> Any:
         return ref.ema_sq_dynamic8(ref.Dynamic(codes, absmax), x, **scalars)
 
-    tensors = _dynamic(generator)._asdict() | {"x": _normal((M, N), dtype, generator)}
+    tensors = _dynamic(generator)._asdict() | {"x": normal((M, N), dtype, generator)}
     return Problem(tensors, {"beta": 0.9} | BLOCK_SIZE, oracle)
 
 
@@ -150,7 +71,7 @@ def _adam8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     def oracle(param: Tensor, grad: Tensor, *moments: Tensor, **scalars: Any) -> Any:
         return ref.adam8(param, grad, ref.Affine(*moments[:3]), ref.Dynamic(*moments[3:]), **scalars)
 
-    tensors = {name: _normal((M, N), dtype, generator) for name in ("param", "grad")}
+    tensors = {name: normal((M, N), dtype, generator) for name in ("param", "grad")}
     tensors |= {f"exp_avg_{name}": tensor for name, tensor in _affine(generator)._asdict().items()}
     tensors |= {f"exp_avg_sq_{name}": tensor for name, tensor in _dynamic(generator)._asdict().items()}
     scalars = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1} | BLOCK_SIZE | RANDOM
@@ -158,7 +79,7 @@ def _adam8(dtype: torch.dtype, generator: torch.Generator) -> Problem:
 
 
 def _stochastic_round_bf16(dtype: torch.dtype, generator: torch.Generator) -> Problem:
-    tensors = {"x": _normal((M, N), dtype, generator).to(torch.float32)}
+    tensors = {"x": normal((M, N), dtype, generator).to(torch.float32)}
     return Problem(tensors, RANDOM, ref.stochastic_round_bf16, zero_dim={"step": 7})
 
 
@@ -185,7 +106,7 @@ def _inverse_root(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     def oracle(A: Tensor, p: int, **scalars: Any) -> Any:
         return python_ref.inverse_root.inverse_root(A, p), python_ref.inverse_root.spectrum_bound(A)
 
-    root = _normal((M, 4 * M), torch.float64, generator)
+    root = normal((M, 4 * M), torch.float64, generator)
     A = (root @ root.mT / (4 * M)).to(dtype)
     return Problem({"A": A}, ROOT, oracle, bound=_epsilons(2e-4, dtype))
 
@@ -194,7 +115,7 @@ def _newton_schulz(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     def oracle(X: Tensor, **scalars: Any) -> Tensor:
         return python_ref.newton_schulz.map_singular_values(X, POLAR_STEPS)
 
-    return Problem({"X": _normal((M, N), dtype, generator)}, POLAR, oracle, bound=_epsilons(2e-5, dtype))
+    return Problem({"X": normal((M, N), dtype, generator)}, POLAR, oracle, bound=_epsilons(2e-5, dtype))
 
 
 def _on_lists(
@@ -223,7 +144,7 @@ def _symm_mm(dtype: torch.dtype, generator: torch.Generator) -> Problem:
     def oracle(A: Tensor, B: Tensor, *, C: Tensor | None, alpha: float, beta: float) -> Tensor:
         return alpha * A.to(torch.float64) @ B.to(torch.float64)
 
-    root = _normal((M, N), torch.float64, generator)
+    root = normal((M, N), torch.float64, generator)
     A = (root @ root.mT / N).to(dtype)
     return Problem({"A": A, "B": A.clone()}, {"C": None, "alpha": 0.5, "beta": 0.0}, oracle)
 
@@ -233,7 +154,7 @@ def _syrk(dtype: torch.dtype, generator: torch.Generator) -> Problem:
         return alpha * X.to(torch.float64) @ X.to(torch.float64).mT
 
     options = {"C": None, "alpha": 0.5, "beta": 0.0, "side": "left"}
-    return Problem({"X": _normal((M, N), dtype, generator)}, options, oracle)
+    return Problem({"X": normal((M, N), dtype, generator)}, options, oracle)
 
 
 def _epsilons(error: float, dtype: torch.dtype) -> float:
@@ -256,20 +177,22 @@ def _foreach(op: str, single: Callable[[torch.dtype, torch.Generator], Problem])
                 answers.append(flat(items[i].oracle(*tensors, **shared, **own)))
             return list(zip(*answers, strict=True))
 
+        def spread(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: _two(value) if name in listed else value for name, value in values.items()}
+
         tensors = {name: flat([item.tensors[name] for item in items]) for name in items[0].tensors}
-        scalars = {
-            name: [value, value + 1] if name in listed else value for name, value in items[0].scalars.items()
-        }
-        return Problem(tensors, scalars, oracle, items[0].zero_dim)
+        first = items[0]
+        return Problem(tensors, spread(first.scalars), oracle, spread(first.zero_dim), first.bound)
 
     return build
 
 
+def _two(value: Any) -> list[Any]:
+    """Return values for two items, different ones where they are numbers."""
+    return [value, value + 1 if isinstance(value, int | float) else value]
+
+
 PROBLEMS: dict[str, Callable[[torch.dtype, torch.Generator], Problem]] = {
-    "gram_ema_": _gram_ema,
-    "kron_rotate": _kron_rotate,
-    "kron_adam_": _kron_adam,
-    "rebase_moments_": _rebase_moments,
     "quantize_int8": _quantize_int8,
     "dequantize_int8": _dequantize_int8,
     "quantize_dynamic8": _quantize_dynamic8,
@@ -284,5 +207,5 @@ PROBLEMS: dict[str, Callable[[torch.dtype, torch.Generator], Problem]] = {
     "newton_schulz_foreach": _on_lists(_newton_schulz, ("out",)),
     "symm_mm": _symm_mm,
     "syrk": _syrk,
-}
+} | suite_kron.PROBLEMS
 PROBLEMS |= {op.name: _foreach(op.name, PROBLEMS[op.single.name]) for op in OPERATORS.values() if op.single}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bench.case import dtype_name
-from bench.suite import Problem, flat
+from bench.problem import Problem, flat
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
 
@@ -41,12 +41,12 @@ class Prepared:
 
     Attributes:
         tensors: Tensor arguments; lists for operators on lists.
-        zero_dim: Scalars that are tensors.
+        zero_dim: Scalars that are tensors; lists for operators on lists.
         launch: Runs the operator and returns what it returned and then what it wrote.
     """
 
     tensors: dict[str, Any]
-    zero_dim: dict[str, Tensor]
+    zero_dim: dict[str, Any]
     launch: Callable[[], list[Tensor]]
 
 
@@ -61,9 +61,7 @@ def prepare(op: str, backend: str, given: Problem, device: str, *, scalars_on: s
         scalars_on: Where 0-d tensors go.
     """
     tensors = {name: _copied(tensor, device) for name, tensor in given.tensors.items()}
-    zero_dim = {
-        name: torch.tensor(v, dtype=torch.float32, device=scalars_on) for name, v in given.zero_dim.items()
-    }
+    zero_dim = {name: _zero_dim(value, scalars_on) for name, value in given.zero_dim.items()}
     return Prepared(tensors, zero_dim, partial(_launch, op, backend, tensors, given, zero_dim))
 
 
@@ -82,13 +80,19 @@ def judge(
 
 
 def _launch(
-    op: str, backend: str, tensors: dict[str, Any], given: Problem, zero_dim: dict[str, Tensor]
+    op: str, backend: str, tensors: dict[str, Any], given: Problem, zero_dim: dict[str, Any]
 ) -> list[Tensor]:
     with backends.trace() as served:
         returned = getattr(backends.get(backend), op)(*tensors.values(), **given.scalars, **zero_dim)
     assert served == {(op, backend): 1}, f"{op}: {served} ran in place of {backend}"
     written = [tensors[name] for name in OPERATORS[op].written if name in tensors]
     return flat([written if returned is None else [returned, written]])
+
+
+def _zero_dim(value: float | list[float], device: str) -> Any:
+    if isinstance(value, list):
+        return [_zero_dim(item, device) for item in value]
+    return torch.tensor(value, dtype=torch.float32, device=device)
 
 
 def _copied(value: Tensor | list[Tensor], device: str) -> Any:

@@ -36,7 +36,7 @@ def section() -> str:
 def _row(run: dict) -> str:
     cells = (
         run["seed"],
-        "AdamW" if run["optimizer"] == "adamw" else "KPOP",
+        run["label"],
         f"{run['final_val_loss']:.3f}",
         run["steps_to_adamw"],
         f"{run['seconds_to_adamw']:.1f}",

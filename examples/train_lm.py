@@ -1,9 +1,10 @@
-"""Train a small language model with AdamW and with KPOP, and compare what they reach.
+"""Train a small language model with AdamW and with each optimizer of the package, and compare what they reach.
 
-Both start from the same weights and see the same batches under the same schedule. The text is the language
+All start from the same weights and see the same batches under the same schedule. The text is the language
 reference that every CPython carries, or any file:
 
     python examples/train_lm.py
+    python examples/train_lm.py --optimizers adamw,kpop --steps 400
     python examples/train_lm.py --data my.txt --steps 1000 --out results
 """
 
@@ -22,7 +23,7 @@ from rich.console import Console
 from torch.optim.lr_scheduler import LambdaLR
 
 from kpop_kernels import backends
-from kpop_kernels.optim import KPOP, state_bytes
+from kpop_kernels.optim import KPOP, SOAP, Clean, Muon, OnlineKLShampoo, QClean, Shampoo, state_bytes
 from language_model import LanguageModel, ModelConfig
 from progress import Interrupt, ShowProgress, progress_display
 from report import BASELINE, Run, backend_table, comparison_table, require_writable, write_report
@@ -50,13 +51,28 @@ def adamw(model: LanguageModel, lr: float) -> torch.optim.Optimizer:
 
 def kpop(model: LanguageModel, lr: float, mode: str = "default") -> torch.optim.Optimizer:
     """Return KPOP attached to the model: `lr` for the matrices in the blocks, a fixed one for the rest."""
+    matrices, rest = parts(model)
+    optimizer = KPOP([{"params": matrices}, {"params": rest, "lr": AUXILIARY_LR}], lr=lr, mode=mode)
+    optimizer.attach(model)
+    return optimizer
+
+
+def by_method(
+    model: LanguageModel, lr: float, *, method: Callable[..., torch.optim.Optimizer], **options: object
+) -> torch.optim.Optimizer:
+    """Return an optimizer whose method trains the matrices in the blocks, its own Adam at a fixed rate the rest."""
+    matrices, rest = parts(model)
+    groups = [{"params": matrices}, {"params": rest, "lr": AUXILIARY_LR, "rules": {"*": "adam"}}]
+    return method(groups, lr=lr, weight_decay=0.0, **options)
+
+
+def parts(model: LanguageModel) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the matrices in the blocks, and embedding, head and gains."""
     matrices, rest = [], []
     for name, parameter in model.named_parameters():
         in_block = name.startswith("blocks.") and parameter.ndim == 2
         (matrices if in_block else rest).append(parameter)
-    optimizer = KPOP([{"params": matrices}, {"params": rest, "lr": AUXILIARY_LR}], lr=lr, mode=mode)
-    optimizer.attach(model)
-    return optimizer
+    return matrices, rest
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,8 @@ class Recipe:
 
     Attributes:
         label: Name in tables and pictures.
-        lr: Peak learning rate, the best of `grid` in train_lm_sweep.json.
+        lr: Peak learning rate: the best of `grid` in train_lm_sweep.json where that has the optimizer, else the
+            best for matrices of this size in an earlier comparison.
         grid: Learning rates that sweep_train_lm.py tries.
         build: Makes the optimizer from a model and a learning rate.
     """
@@ -79,6 +96,17 @@ class Recipe:
 OPTIMIZERS: dict[str, Recipe] = {
     "adamw": Recipe("AdamW", 3e-3, (1e-3, 3e-3, 1e-2), adamw),
     "kpop": Recipe("KPOP", 3e-3, (1e-3, 3e-3, 1e-2, 3e-2), kpop),
+    "soap": Recipe("SOAP", 1e-2, (3e-3, 1e-2, 3e-2), partial(by_method, method=SOAP)),
+    "muon": Recipe(
+        "Muon",
+        1e-2,
+        (3e-3, 1e-2, 3e-2),
+        partial(by_method, method=Muon, adjust_lr_fn="match_rms_adamw"),
+    ),
+    "okls": Recipe("OnlineKLShampoo", 3e-2, (1e-2, 3e-2, 1e-1), partial(by_method, method=OnlineKLShampoo)),
+    "shampoo": Recipe("Shampoo", 1e-2, (3e-3, 1e-2, 3e-2), partial(by_method, method=Shampoo)),
+    "clean": Recipe("Clean", 1e-2, (3e-3, 1e-2, 3e-2), partial(by_method, method=Clean, rank=32)),
+    "qclean": Recipe("QClean", 1e-2, (3e-3, 1e-2, 3e-2), partial(by_method, method=QClean, rank=32)),
     "kpop_seed": Recipe("KPOP (seed)", 3e-3, (1e-3, 3e-3, 1e-2), partial(kpop, mode="seed")),
 }
 
@@ -218,7 +246,7 @@ def parser() -> Parser:
     add(
         "--optimizers",
         type=optimizer_names,
-        default="adamw,kpop",
+        default=",".join(name for name in OPTIMIZERS if name != "kpop_seed"),
         metavar="NAMES",
         help=f"separated by commas, of {', '.join(OPTIMIZERS)} (default: %(default)s)",
     )
@@ -228,7 +256,7 @@ def parser() -> Parser:
         default="default",
         help="seed: show KPOP with the seed article's literal schedule too",
     )
-    add("--steps", type=positive, default=400, help="length of the schedule (default: %(default)s)")
+    add("--steps", type=positive, default=200, help="length of the schedule (default: %(default)s)")
     add("--seed", type=seed_number, default=0, help="of weights and data order (default: %(default)s)")
     add("--data", type=Path, metavar="FILE", help="text to train on (default: Python's language reference)")
     add("--device", type=usable_device, default="cpu", help="cpu, cuda, cuda:1, mps (default: %(default)s)")

@@ -1,11 +1,16 @@
 """Fused kernels for the matrix work inside curvature-aware optimizers, and the optimizers built on them."""
 
 from . import backends as backends
+from .ops import Eigenbasis as Eigenbasis
+from .ops import Eigenpairs as Eigenpairs
 from .ops import InverseRootInfo as InverseRootInfo
+from .ops import Parts as Parts
 from .ops import QuantizedDynamic8 as QuantizedDynamic8
 from .ops import QuantizedInt8 as QuantizedInt8
 from .ops import adam8_ as adam8_
 from .ops import adam8_foreach_ as adam8_foreach_
+from .ops import block_lift_ as block_lift_
+from .ops import block_project as block_project
 from .ops import dequantize_dynamic8 as dequantize_dynamic8
 from .ops import dequantize_dynamic8_foreach as dequantize_dynamic8_foreach
 from .ops import dequantize_int8 as dequantize_int8
@@ -15,21 +20,32 @@ from .ops import ema_int8_foreach_ as ema_int8_foreach_
 from .ops import ema_sq_dynamic8_ as ema_sq_dynamic8_
 from .ops import ema_sq_dynamic8_foreach_ as ema_sq_dynamic8_foreach_
 from .ops import gram_ema_ as gram_ema_
+from .ops import gram_ema_foreach_ as gram_ema_foreach_
 from .ops import inverse_root as inverse_root
 from .ops import inverse_root_foreach as inverse_root_foreach
+from .ops import kl_gram_ema_ as kl_gram_ema_
+from .ops import kl_gram_ema_foreach_ as kl_gram_ema_foreach_
 from .ops import kron_adam_ as kron_adam_
+from .ops import kron_adam_foreach_ as kron_adam_foreach_
 from .ops import kron_rotate as kron_rotate
 from .ops import newton_schulz as newton_schulz
 from .ops import newton_schulz_foreach as newton_schulz_foreach
+from .ops import nystrom_eigh as nystrom_eigh
 from .ops import quantize_dynamic8 as quantize_dynamic8
 from .ops import quantize_dynamic8_foreach as quantize_dynamic8_foreach
 from .ops import quantize_int8 as quantize_int8
 from .ops import quantize_int8_foreach as quantize_int8_foreach
 from .ops import rebase_moments_ as rebase_moments_
+from .ops import rebase_moments_foreach_ as rebase_moments_foreach_
+from .ops import refresh_eigenbasis as refresh_eigenbasis
 from .ops import stochastic_round_bf16 as stochastic_round_bf16
 from .ops import stochastic_round_bf16_foreach as stochastic_round_bf16_foreach
 from .ops import symm_mm as symm_mm
 from .ops import syrk as syrk
+from .ops import whiten as whiten
+from .ops import whiten_foreach as whiten_foreach
+from .ops import whiten_update_ as whiten_update_
+from .ops import whiten_update_foreach_ as whiten_update_foreach_
 from .ops import zeropower_via_newtonschulz5 as zeropower_via_newtonschulz5
 
 __version__ = "0.1.0"

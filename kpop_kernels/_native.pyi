@@ -146,7 +146,16 @@ class Cpu:
         p: int,
         *,
         schedule: Sequence[float],
+        shorter: Sequence[tuple[float, Sequence[float]]],
         second_stage: Sequence[float],
+        damping: float,
+        relative_damping: float,
+        threads: int,
+    ) -> None: ...
+    def normalize(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        *,
         damping: float,
         relative_damping: float,
         threads: int,
@@ -307,4 +316,16 @@ class Cuda:
         *,
         random: RandomStream,
         step: int,
+    ) -> None: ...
+    def inverse_root(
+        self,
+        batches: list[tuple[int, int, int, int, int]],
+        type: Float,
+        p: int,
+        *,
+        float16: bool,
+        first: list[float],
+        second: list[float],
+        damping: float,
+        relative_damping: float,
     ) -> None: ...

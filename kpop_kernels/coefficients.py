@@ -134,6 +134,24 @@ def inverse_root_schedule(name: str) -> Schedule:
     raise ValueError(f"schedule is {name!r}, it must be 'cushioned', 'cans' or a sequence of (a, b)")
 
 
+@lru_cache
+def shorter_schedules(steps: tuple[int, ...] = (5, 6, 7, 8)) -> tuple[tuple[float, Schedule], ...]:
+    """Return schedules with fewer steps than "cushioned" that end as close to 1, each with the least λ it serves.
+
+    λ is relative to the bound of the spectrum, and found by bisection: the error falls as it grows.
+    """
+    allowed = minimax_error(schedule(), math.sqrt(LAMBDA_MIN_REL))
+    found = []
+    for count in steps:
+        low, high = math.log(LAMBDA_MIN_REL), 0.0
+        while high - low > 1e-3:
+            middle = (low + high) / 2
+            exact = minimax_error(schedule(math.exp(middle), count), math.exp(middle / 2)) <= allowed
+            low, high = (low, middle) if exact else (middle, high)
+        found.append((math.exp(high), schedule(math.exp(high), count)))
+    return tuple(found)
+
+
 def second_stage() -> Schedule:
     """Return the schedule that takes the square root of A^(-1/2), whose condition number is √κ(A)."""
     return schedule(math.sqrt(LAMBDA_MIN_REL), SECOND_STAGE_STEPS, CUSHION)

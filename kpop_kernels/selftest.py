@@ -20,6 +20,13 @@ _CYCLE = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 _X = torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0]])
 _G = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 _G_ROTATED = torch.tensor([[6.0, 4.0, 5.0], [-3.0, -1.0, -2.0]])
+_FIRST_AXES = (torch.eye(2, 1), torch.eye(3, 1))
+_PARTS = (
+    torch.tensor([[1.0]]),
+    torch.tensor([[0.0], [4.0]]),
+    torch.tensor([[0.0, 2.0, 3.0]]),
+    torch.tensor([[0.0, 0.0, 0.0], [0.0, 5.0, 6.0]]),
+)
 _ZEROS = torch.zeros(2, 2)
 _FIRST_STEP = {"weight_decay": 0.0, "step": torch.tensor(1)}
 _ONE = torch.ones(1)
@@ -50,7 +57,7 @@ _POLAR = {
 }
 
 
-Argument = Tensor | list[Tensor] | None
+Argument = Tensor | list[Tensor | None] | None
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,62 @@ _SINGLE_CASES = (
         (torch.tensor([0.25, 1.25]),),
         {**_RANDOM, "lr": 0.5, "beta1": 0.5, "beta2": 0.5, "eps": 0.0, "weight_decay": 0.5},
     ),
+    Case(
+        "kron_adam8_",
+        (
+            torch.ones(2, 2),
+            torch.tensor([[2.0, -4.0], [8.0, -0.5]]),
+            *(torch.zeros(2, 2, dtype=torch.uint8), *_NOTHING[1:]),
+            *(torch.zeros(2, 2, dtype=torch.uint8), _NOTHING[1]),
+            *(_TURN, None),
+        ),
+        (torch.tensor([[0.25, 1.25], [0.25, 1.25]]),),
+        {
+            **_RANDOM,
+            **{
+                "step": torch.tensor(1),
+                "lr": 0.5,
+                "beta1": 0.5,
+                "beta2": 0.5,
+                "eps": 0.0,
+                "weight_decay": 0.5,
+            },
+        },
+    ),
     Case("stochastic_round_bf16", (_STEPS,), (_STEPS,), _RANDOM),
+    Case("whiten", (_G_ROTATED, _TURN, _CYCLE.T), (_G,)),
+    Case(
+        "whiten_update_",
+        (torch.ones(2, 3), _G_ROTATED, _TURN, _CYCLE.T),
+        (0.75 - _G,),
+        {"lr": 0.5, "weight_decay": 0.5, "scale": 2.0},
+    ),
+    Case(
+        "kl_gram_ema_",
+        (4 * torch.eye(2), 4 * torch.eye(3), _X, 2 * torch.eye(2), None),
+        (
+            torch.tensor([[2.75, 0.5], [0.5, 2.0]]),
+            torch.tensor([[3.0, 3.0, 0.0], [3.0, 9.0, -1.5], [0.0, -1.5, 3.0]]),
+        ),
+        {"beta": 0.25, "eps": 0.5},
+    ),
+    Case(
+        "refresh_eigenbasis",
+        (torch.tensor([[1.0, 0.0], [0.0, 4.0]]), _TURN),
+        (_TURN, torch.tensor([4.0, 1.0]), torch.eye(2), torch.zeros(())),
+        tolerance=1e-6,
+    ),
+    Case(
+        "nystrom_eigh",
+        (torch.tensor([[2.0, 0.0], [0.0, 1.0]]), None, None, torch.eye(2)),
+        (torch.tensor([[1.0], [0.0]]), torch.tensor([2.0])),
+        {"rank": 1, "power_iterations": 1, "beta": 0.5, "side": "left"},
+        tolerance=1e-5,
+    ),
+    Case("block_project", (_G, *_FIRST_AXES), _PARTS),
+    Case(
+        "block_lift_", (torch.ones(2, 3), *_PARTS, *_FIRST_AXES), (0.5 + 2 * _G,), {"alpha": 2.0, "beta": 0.5}
+    ),
 )
 """Every operator on single tensors."""
 
@@ -169,7 +231,7 @@ def _in_lists(op: Operator, case: Case) -> Case:
     scalars = {name: [value] if name in op.listed else value for name, value in case.scalars.items()}
     missing = {"stream": [0], "offset": [0]}.items()
     scalars |= {name: value for name, value in missing if name in op.listed and name not in scalars}
-    tensors = tuple([tensor] if isinstance(tensor, Tensor) else tensor for tensor in case.tensors)
+    tensors: tuple[Argument, ...] = tuple([t] for t in case.tensors if not isinstance(t, list))
     return replace(case, op=op.name, tensors=tensors, scalars=scalars)
 
 

@@ -42,18 +42,25 @@ def adam(
     eps: float,
     weight_decay: float,
     step: int,
+    exp_avg_basis: str = "rotated",
+    clip: float = torch.inf,
     maximize: bool = False,
 ) -> AdamState:
     """Return parameter and moments after one step of Adam in the basis, in float64.
 
-    G' = Q_Lᵀ G Q_R;  m = β₁m + (1-β₁)G';  v = β₂v + (1-β₂)G'²;  N = m̂ / (√v̂ + eps) with bias-corrected m̂, v̂;
-    W = (1 - lr·weight_decay) W - lr·Q_L N Q_Rᵀ.
+    G' = Q_Lᵀ G Q_R;  m = β₁m + (1-β₁)G';  v = β₂v + (1-β₂)G'²;  N = m̂ / (√v̂ + eps) with bias-corrected m̂, v̂,
+    limited to ±clip;  W = (1 - lr·weight_decay) W - lr·Q_L N Q_Rᵀ. In the original basis m = β₁m + (1-β₁)G, and
+    Q_Lᵀ m Q_R takes its place in N.
     """
     param, m, v = (t.to(torch.float64) for t in (param, exp_avg, exp_avg_sq))
-    G = rotate(-grad.to(torch.float64) if maximize else grad, Q_L, Q_R)
-    m = beta1 * m + (1 - beta1) * G
-    v = beta2 * v + (1 - beta2) * G**2
-    N = (m / (1 - beta1**step)) / (torch.sqrt(v / (1 - beta2**step)) + eps)
+    G = -grad.to(torch.float64) if maximize else grad.to(torch.float64)
+    rotated = rotate(G, Q_L, Q_R)
+    original = exp_avg_basis == "original"
+    m = beta1 * m + (1 - beta1) * (G if original else rotated)
+    v = beta2 * v + (1 - beta2) * rotated**2
+    N = rotate(m, Q_L, Q_R) if original else m
+    N = (N / (1 - beta1**step)) / (torch.sqrt(v / (1 - beta2**step)) + eps)
+    N = N.clamp(-clip, clip)
     param = (1 - lr * weight_decay) * param - lr * rotate(N, Q_L, Q_R, inverse=True)
     return AdamState(param, m, v)
 

@@ -101,6 +101,18 @@ def test_schedules_reach_their_error_on_a_dense_grid(name):
     assert promised < (1e-4 if name == "cushioned" else 3e-5)
 
 
+def test_shorter_schedules_end_as_close_to_one_as_the_default():
+    allowed = coefficients.minimax_error(coefficients.schedule(), coefficients.LAMBDA_MIN_REL**0.5)
+    shorter = coefficients.shorter_schedules()
+    assert [len(polynomials) for _, polynomials in shorter] == [5, 6, 7, 8]
+    assert [least for least, _ in shorter] == pytest.approx([5.9e-3, 9.8e-4, 1.6e-4, 2.7e-5], rel=0.05)
+    for least, polynomials in shorter:
+        grid = [math.exp(math.log(least) * i / 5000) ** 0.5 for i in range(5001)]
+        for polynomial in polynomials:
+            grid = [coefficients.evaluate(polynomial, x) for x in grid]
+        assert 0.9 * allowed <= max(abs(x - 1) for x in grid) <= allowed
+
+
 def test_cushion_keeps_polynomials_away_from_zero():
     for step, (a, b) in enumerate(coefficients.schedule()):
         upper = math.sqrt(coefficients.maxima(coefficients.schedule())[step].P)

@@ -45,5 +45,6 @@ void bind_roots(CpuClass& cpu);
 
 // Defined where there is nvcc.
 void bind_cuda_quantize(CudaClass& cuda);
+void bind_cuda_roots(CudaClass& cuda);
 
 }  // namespace kpop::bindings

@@ -35,5 +35,6 @@ PYBIND11_MODULE(_native, module) {
   bind_roots(cpu);
 #ifdef KPOP_WITH_CUDA
   bind_cuda_quantize(cuda);
+  bind_cuda_roots(cuda);
 #endif
 }

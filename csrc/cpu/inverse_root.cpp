@@ -6,8 +6,10 @@
 #include <float.h>
 #include <math.h>
 
+#include "definite.h"
 #include "kernels.h"
 #include "panels.h"
+#include "tiny_root.h"
 
 namespace kpop::cpu::KPOP_ISA {
 namespace {
@@ -17,10 +19,10 @@ constexpr float SAFETY = 1.01f;
 // The matrices of one iteration: order n, padded to whole tiles, in panels.
 struct Iteration {
   int64_t n, padded;
-  float *Y, *Z, *P, *P_transposed, *spare, *sums;
+  float *Y, *Z, *P, *spare, *sums;
 
   Iteration(int64_t n, float* memory) : n(n), padded(tiles(n) * TILE) {
-    float** const parts[] = {&Y, &Z, &P, &P_transposed, &spare, &sums};
+    float** const parts[] = {&Y, &Z, &P, &spare, &sums};
     for (float** part : parts) {
       *part = memory;
       memory += padded * padded;
@@ -29,7 +31,7 @@ struct Iteration {
 
   static int64_t floats(int64_t n) {
     const int64_t padded = tiles(n) * TILE;
-    return 5 * padded * padded + padded;
+    return 4 * padded * padded + padded;
   }
 
   float* diagonal(float* matrix, int64_t i) const {
@@ -101,9 +103,12 @@ float spectrum_bound(const Iteration& it, const float* matrix) {
   return SAFETY * fminf(static_cast<float>(wolkowicz_styan), collatz_wielandt);
 }
 
-// to <- a X + b AᵀB, a product known to be symmetric.
-void update(const Iteration& it, const float* A, const float* B, const float* X, float* to, float a, float b,
-            Team team) {
+// A symmetric matrix as a left factor: its panels are read in order.
+Transposed symmetric(const Iteration& it, const float* matrix) { return {matrix, it.padded}; }
+
+// to <- a X + b times the product of a left factor and B, known to be symmetric.
+template <class Factor>
+void update(const Iteration& it, Factor A, const float* B, const float* X, float* to, float a, float b, Team team) {
   symmetric_product(A, B, it.padded / TILE, it.padded, team, [=](int64_t i, int64_t j, Tile tile) {
     const Tile old = load_tile(X + tile_offset(i, j, it.padded), TILE);
 #pragma GCC unroll 16
@@ -115,11 +120,10 @@ void update(const Iteration& it, const float* A, const float* B, const float* X,
   team.wait();
 }
 
-// P <- ZY and its transpose.
+// P <- ZY.
 void multiply_in_full(const Iteration& it, Team team) {
-  full_product(it.Z, it.Y, it.padded / TILE, it.padded, team, [=](int64_t i, int64_t j, const Tile& tile) {
+  full_product(symmetric(it, it.Z), it.Y, it.padded / TILE, it.padded, team, [=](int64_t i, int64_t j, const Tile& tile) {
     store_tile(it.P + tile_offset(i, j, it.padded), TILE, tile);
-    store_tile(it.P_transposed + tile_offset(j, i, it.padded), TILE, transposed(tile));
   });
   team.wait();
 }
@@ -140,7 +144,7 @@ void iterate(Iteration& it, const Schedule& schedule, Limit wanted, Team team) {
     const bool update_Y = step < last || wanted == Limit::root;
     const bool update_Z = step < last || wanted == Limit::inverse_root;
     if (step == 0) {
-      if (update_Y) update(it, it.Y, it.Y, it.Y, it.spare, a, b, team);
+      if (update_Y) update(it, symmetric(it, it.Y), it.Y, it.Y, it.spare, a, b, team);
       if (team.rank == 0) scale_and_shift(it, it.Y, it.Z, b, a);
       team.wait();
       if (update_Y) exchange(it.Y, it.spare);
@@ -148,11 +152,11 @@ void iterate(Iteration& it, const Schedule& schedule, Limit wanted, Team team) {
     }
     multiply_in_full(it, team);
     if (update_Y) {
-      update(it, it.Y, it.P, it.Y, it.spare, a, b, team);
+      update(it, symmetric(it, it.Y), it.P, it.Y, it.spare, a, b, team);
       exchange(it.Y, it.spare);
     }
     if (update_Z) {
-      update(it, it.Z, it.P_transposed, it.Z, it.spare, a, b, team);
+      update(it, Untransposed{it.P, it.padded}, it.Z, it.Z, it.spare, a, b, team);
       exchange(it.Z, it.spare);
     }
   }
@@ -193,12 +197,26 @@ float normalize(const Iteration& it, const float* A, const RootOptions& options,
   return bound;
 }
 
+// The number of the first shorter schedule that is proved to serve Y, or of none of them, by bisection.
+int shortest_schedule(const Iteration& it, const RootOptions& options) {
+  const float rounding = it.n * (FLT_EPSILON / 2);
+  int first = 0, end = options.shorter_count;
+  while (first < end) {
+    const int middle = (first + end) / 2;
+    if (is_definite(it.Y, it.padded / TILE, options.shorter[middle].least + rounding, it.P))
+      end = middle;
+    else
+      first = middle + 1;
+  }
+  return first;
+}
+
 // The root of Y for p = 1, 2, 4; returns what it must be multiplied with.
-float take_root(Iteration& it, const RootOptions& options, float*& root, Team team) {
-  iterate(it, options.schedule, Limit::inverse_root, team);
+float take_root(Iteration& it, const Schedule& schedule, const RootOptions& options, float*& root, Team team) {
+  iterate(it, schedule, Limit::inverse_root, team);
   root = it.Z;
   if (options.p == 1) {
-    update(it, it.Z, it.Z, it.Z, it.spare, 0, 1, team);
+    update(it, symmetric(it, it.Z), it.Z, it.Z, it.spare, 0, 1, team);
     root = it.spare;
   }
   if (options.p != 4) return 1;
@@ -218,6 +236,10 @@ float take_root(Iteration& it, const RootOptions& options, float*& root, Team te
 }
 
 void root_of_one(const RootItem& item, const RootOptions& options, float* memory, Team team) {
+  if (item.n <= MAX_TINY) {
+    if (team.rank == 0) root_of_tiny(item, options, SAFETY);
+    return;
+  }
   Iteration it(item.n, memory);
   float* const shared = it.sums;
   if (team.rank == 0) {
@@ -225,25 +247,52 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
     const float bound = normalize(it, item.A, options, unit);
     shared[0] = bound;
     shared[1] = unit;
+    shared[2] = bound > 0 ? shortest_schedule(it, options) : 0;
     *item.bound = bound * unit;
     if (!(bound > 0)) fill(item.out, item.n * item.n, bound == 0 ? 0 : NAN);
   }
   team.wait();
   const float bound = shared[0], unit = shared[1];
+  const int shorter = static_cast<int>(shared[2]);
   team.wait();
   if (!(bound > 0)) return;
   float* root;
-  const float factor = take_root(it, options, root, team);
+  const Schedule& schedule =
+      shorter < options.shorter_count ? options.shorter[shorter].schedule : options.schedule;
+  const float factor = take_root(it, schedule, options, root, team);
   const double power = pow(static_cast<double>(bound) * unit, -1.0 / options.p);
   store_result(it, root, item.out, static_cast<float>(factor * power), team);
 }
 
-}  // namespace
+// The normalized matrix, rows one after another, for what else is to be done with it.
+void normalize_one(const RootItem& item, const RootOptions& options, float* memory, Team team) {
+  if (team.rank != 0) return;
+  const Iteration it(item.n, memory);
+  float unit;
+  const float bound = normalize(it, item.A, options, unit);
+  *item.bound = bound * unit;
+  if (bound > 0)
+    store_result(it, it.Y, item.out, 1, Team{});
+  else
+    fill(item.out, item.n * item.n, bound == 0 ? 0 : NAN);
+}
 
-void inverse_root(const RootItem* items, int64_t count, const RootOptions& options, int threads) {
+int64_t largest_workspace(const RootItem* items, int64_t count) {
   int64_t largest = 0;
   for (int64_t i = 0; i < count; ++i) largest = items[i].n > largest ? items[i].n : largest;
-  for_each_item(count, Iteration::floats(largest), threads, [=](int64_t i, float* memory, Team team) {
+  return Iteration::floats(largest);
+}
+
+}  // namespace
+
+void normalize(const RootItem* items, int64_t count, const RootOptions& options, int threads) {
+  for_each_item(count, largest_workspace(items, count), threads, [=](int64_t i, float* memory, Team team) {
+    normalize_one(items[i], options, memory, team);
+  });
+}
+
+void inverse_root(const RootItem* items, int64_t count, const RootOptions& options, int threads) {
+  for_each_item(count, largest_workspace(items, count), threads, [=](int64_t i, float* memory, Team team) {
     root_of_one(items[i], options, memory, team);
   });
 }

@@ -51,10 +51,19 @@ struct Schedule {
   int steps;
 };
 
+// A schedule for spectra that lie in [least, 1] of their bound.
+struct BoundedSchedule {
+  float least;
+  Schedule schedule;
+};
+
+// Of `shorter`, from fewer to more steps, the first that is proved to serve a matrix replaces `schedule`.
 struct RootOptions {
   int p;
   float damping, relative_damping;
   Schedule schedule, second_stage;
+  const BoundedSchedule* shorter;
+  int shorter_count;
 };
 
 // One n x n matrix, contiguous, and where its root and the bound of its spectrum go.
@@ -99,6 +108,10 @@ struct Kernels {
 
   // out <- (A + delta I)^(-1/p) for symmetric positive semidefinite matrices of any sizes.
   void (*inverse_root)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
+
+  // out <- (A + delta I) / bound, symmetric, for the other ways to a root: its spectrum lies in [0, 1). Zero where
+  // the bound is, NaN where A holds one.
+  void (*normalize)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
 };
 
 namespace baseline { extern const Kernels kernels; }

@@ -16,22 +16,59 @@ namespace {
 
 KPOP_INLINE int64_t tiles(int64_t n) { return (n + TILE - 1) / TILE; }
 
-// The tile AᵀB of two panels.
-KPOP_INLINE Tile multiply(const float* __restrict a, const float* __restrict b, int64_t depth) {
+// Where a product finds the elements of its left factor. Element k of row i of a tile is at
+// from(k0)[DEPTH (k - k0) + ROW i] for the run(depth) elements from k0 on.
+
+// TILE columns of A in AᵀB: one panel.
+struct Columns {
+  static constexpr int DEPTH = TILE, ROW = 1;
+  const float* panel;
+  const float* from(int64_t k) const { return panel + TILE * k; }
+  int64_t run(int64_t depth) const { return depth; }
+};
+
+// TILE rows of A in AB: a block of each panel.
+struct Rows {
+  static constexpr int DEPTH = 1, ROW = TILE;
+  const float* block;
+  int64_t panel_rows;
+  const float* from(int64_t k) const { return block + panel_rows * k; }
+  int64_t run(int64_t) const { return TILE; }
+};
+
+// The left factor of AᵀB and of AB.
+struct Transposed {
+  const float* panels;
+  int64_t depth;
+  Columns tile(int64_t i) const { return {panels + i * TILE * depth}; }
+};
+struct Untransposed {
+  const float* panels;
+  int64_t rows;
+  Rows tile(int64_t i) const { return {panels + i * TILE * TILE, rows}; }
+};
+
+// One tile of a product: TILE rows of the left factor times the panel b.
+template <class Factor>
+KPOP_INLINE Tile multiply(Factor factor, const float* __restrict b, int64_t depth) {
   Tile t;
 #pragma GCC unroll 16
   for (int i = 0; i < TILE; ++i) t.row[i] = Row{};
-  for (int64_t k = 0; k < depth; ++k) {
-    const Row row = load(b + TILE * k);
+  for (int64_t k0 = 0; k0 < depth; k0 += factor.run(depth)) {
+    const float* __restrict a = factor.from(k0);
+    for (int64_t k = 0; k < factor.run(depth); ++k) {
+      const Row row = load(b + TILE * (k0 + k));
 #pragma GCC unroll 16
-    for (int i = 0; i < TILE; ++i) t.row[i] += a[TILE * k + i] * row;
+      for (int i = 0; i < TILE; ++i) t.row[i] += a[Factor::DEPTH * k + Factor::ROW * i] * row;
+    }
   }
   return t;
 }
 
 // The same with its lower triangle right and no promise above it. The upper half of the rows takes half vectors,
 // which cost half where a processor runs 512-bit operations in two passes.
-KPOP_INLINE Tile multiply_lower(const float* __restrict a, const float* __restrict b, int64_t depth) {
+template <class Factor>
+KPOP_INLINE Tile multiply_lower(Factor factor, const float* __restrict b, int64_t depth) {
 #if defined(__AVX512F__)
   constexpr int HALF = TILE / 2;
   typedef float HalfRow __attribute__((vector_size(HALF * sizeof(float))));
@@ -42,14 +79,17 @@ KPOP_INLINE Tile multiply_lower(const float* __restrict a, const float* __restri
     upper[i] = HalfRow{};
     lower[i] = Row{};
   }
-  for (int64_t k = 0; k < depth; ++k) {
-    const Row row = load(b + TILE * k);
-    HalfRow half;
-    __builtin_memcpy(&half, b + TILE * k, sizeof half);
+  for (int64_t k0 = 0; k0 < depth; k0 += factor.run(depth)) {
+    const float* __restrict a = factor.from(k0);
+    for (int64_t k = 0; k < factor.run(depth); ++k) {
+      const Row row = load(b + TILE * (k0 + k));
+      HalfRow half;
+      __builtin_memcpy(&half, b + TILE * (k0 + k), sizeof half);
 #pragma GCC unroll 16
-    for (int i = 0; i < HALF; ++i) {
-      upper[i] += a[TILE * k + i] * half;
-      lower[i] += a[TILE * k + HALF + i] * row;
+      for (int i = 0; i < HALF; ++i) {
+        upper[i] += a[Factor::DEPTH * k + Factor::ROW * i] * half;
+        lower[i] += a[Factor::DEPTH * k + Factor::ROW * (HALF + i)] * row;
+      }
     }
   }
   Tile t;
@@ -60,7 +100,7 @@ KPOP_INLINE Tile multiply_lower(const float* __restrict a, const float* __restri
   }
   return t;
 #else
-  return multiply(a, b, depth);
+  return multiply(factor, b, depth);
 #endif
 }
 
@@ -75,29 +115,28 @@ struct Turns {
   }
 };
 
-// Calls store(i, j, tile) for the tiles i >= j of a product AᵀB known to be symmetric. Diagonal tiles hold
-// their lower triangle only.
-template <class Store>
-KPOP_INLINE void symmetric_product(const float* A, const float* B, int64_t count, int64_t depth, Team team,
+// Calls store(i, j, tile) for the tiles i >= j of a product known to be symmetric, of a left factor and the panels B.
+// Diagonal tiles hold their lower triangle only.
+template <class Factor, class Store>
+KPOP_INLINE void symmetric_product(Factor A, const float* B, int64_t count, int64_t depth, Team team,
                                    const Store& store) {
   Turns turns(team);
   for (int64_t j = 0; j < count; ++j) {
     const float* b = B + j * TILE * depth;
-    if (turns.mine()) store(j, j, multiply_lower(A + j * TILE * depth, b, depth));
+    if (turns.mine()) store(j, j, multiply_lower(A.tile(j), b, depth));
     for (int64_t i = j + 1; i < count; ++i)
-      if (turns.mine()) store(i, j, multiply(A + i * TILE * depth, b, depth));
+      if (turns.mine()) store(i, j, multiply(A.tile(i), b, depth));
   }
 }
 
-// Calls store(i, j, tile) for all tiles of AᵀB.
-template <class Store>
-KPOP_INLINE void full_product(const float* A, const float* B, int64_t count, int64_t depth, Team team,
+// Calls store(i, j, tile) for all tiles of a product.
+template <class Factor, class Store>
+KPOP_INLINE void full_product(Factor A, const float* B, int64_t count, int64_t depth, Team team,
                               const Store& store) {
   Turns turns(team);
   for (int64_t j = 0; j < count; ++j)
     for (int64_t i = 0; i < count; ++i)
-      if (turns.mine())
-        store(i, j, multiply(A + i * TILE * depth, B + j * TILE * depth, depth));
+      if (turns.mine()) store(i, j, multiply(A.tile(i), B + j * TILE * depth, depth));
 }
 
 // Square matrices of n = count TILE rows in panels: where tile (i, j) lies.

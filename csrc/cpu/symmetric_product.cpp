@@ -60,7 +60,7 @@ void symmetric_product(Operand A, Operand B, const float* C, float* out, int64_t
       pack(A, item, shape, from, k, a, team);
       if (!same) pack(B, item, shape, from, k, b, team);
       team.wait();
-      symmetric_product(a, b, tiles(n), shape.depth, team, [=](int64_t i, int64_t j, const Tile& tile) {
+      symmetric_product(Transposed{a, shape.depth}, b, tiles(n), shape.depth, team, [=](int64_t i, int64_t j, const Tile& tile) {
         store_symmetric(result, addend, n, i, j, tile, alpha, weight);
       });
       team.wait();

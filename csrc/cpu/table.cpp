@@ -17,6 +17,7 @@ void adam8(BlockItems, const Adam8Step&, RandomKey, int);
 void stochastic_round(BlockItems, RandomKey, int);
 void symmetric_product(Operand, Operand, const float*, float*, int64_t, int64_t, int64_t, float, float, int);
 void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
+void normalize(const RootItem*, int64_t, const RootOptions&, int);
 
 const Kernels kernels = {
     KPOP_STRING(KPOP_ISA),
@@ -31,6 +32,7 @@ const Kernels kernels = {
     stochastic_round,
     symmetric_product,
     inverse_root,
+    normalize,
 };
 
 }  // namespace kpop::cpu::KPOP_ISA

@@ -16,16 +16,29 @@ inline void require_success(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
-// Queues a kernel on a stream. Arguments convert to the kernel's parameters; an empty grid launches nothing.
+// Queues a kernel with so many bytes of dynamic shared memory on a stream. Arguments convert to the kernel's parameters;
+// an empty grid launches nothing.
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), int64_t grid, int threads, void* stream, Arguments&&... arguments) {
+void launch_with_shared(void (*kernel)(Parameters...), int64_t grid, int threads, int shared_bytes, void* stream,
+                        Arguments&&... arguments) {
+  constexpr int always_allowed = 48 * 1024;
   if (grid == 0) return;
+  if (shared_bytes > always_allowed)
+    require_success(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+                    "the device has too little shared memory");
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(grid));
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = static_cast<cudaStream_t>(stream);
   require_success(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
                   "a CUDA kernel was not launched");
+}
+
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), int64_t grid, int threads, void* stream, Arguments&&... arguments) {
+  launch_with_shared(kernel, grid, threads, 0, stream, std::forward<Arguments>(arguments)...);
 }
 
 inline int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from .checks import PLAIN
 from .operator import Operator, Result, declare
 
@@ -22,16 +24,15 @@ def declare_foreach(
     """
     numbers = [name for name in listed if re.search(rf"\bint {name}\b", single.arguments)]
     assert bool(numbers) == (check_numbers is not None)
+    others = [name for name in listed if name not in numbers]
     stem = single.name.removesuffix("_")
     name = f"{stem}_foreach" + single.name[len(stem) :]
-
-    tensors = [name for name in listed if name not in numbers]
 
     def check(*args: Any, **kwargs: Any) -> None:
         _require_equal_lengths(operator, args, kwargs)
         checked: set[tuple[Any, ...]] = set()
         for i, item in enumerate(operator.items(args, kwargs)):
-            kind = _kind(item, tensors)
+            kind = _kind(item, others)
             try:
                 if kind is None or kind not in checked:
                     single.check(**item)
@@ -59,17 +60,22 @@ def declare_foreach(
 
 
 def _kind(item: dict[str, Any], names: Sequence[str]) -> tuple[Any, ...] | None:
-    """Return what the check of an item sees of its tensors; None where sizes may be symbols."""
-    tensors = [item[name] for name in names]
-    if any(type(tensor) not in PLAIN for tensor in tensors):
+    """Return what the check of an item sees of its arguments; None where sizes may be symbols."""
+    values = [item.get(name) for name in names]
+    if any(isinstance(value, Tensor) and type(value) not in PLAIN for value in values):
         return None
-    return tuple([(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors])
+    return tuple([_seen(value) if isinstance(value, Tensor) else value for value in values])
+
+
+def _seen(tensor: Tensor) -> tuple[Any, ...]:
+    """Return what a check may see of a tensor: of one that is a number also its value, so which one it is."""
+    return tensor.shape, tensor.dtype, tensor.device, id(tensor) if tensor.ndim == 0 else None
 
 
 def _with_lists(arguments: str, listed: tuple[str, ...]) -> str:
     """Return an argument list where some arguments are lists; these have no defaults."""
     for name in listed:
-        arguments, found = re.subn(rf"(\w+(?:\(\w!\))?)\s+{name}\b(=[^,]*)?", rf"\1[] {name}", arguments)
+        arguments, found = re.subn(rf"(\w+(?:\(\w!\))?\??)\s+{name}\b(=[^,]*)?", rf"\1[] {name}", arguments)
         assert found == 1, f"{name} is not one argument of ({arguments})"
     return arguments
 
@@ -90,7 +96,7 @@ def _listed_results(
 
 def _require_equal_lengths(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     named = operator.named(args, kwargs)
-    lengths = {name: len(named[name]) for name in operator.listed}
+    lengths = {name: len(named[name]) for name in operator.listed if name in named}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise ValueError(f"{operator.name}: the lists differ in length: {found}")

@@ -39,18 +39,20 @@ def require_block_size(op: str, block_size: int) -> None:
         )
 
 
-def _require_place(op: str, *, stream: int, offset: int) -> None:
+def require_place(op: str, *, stream: int, offset: int) -> None:
+    """Require what names a tensor's place in the random numbers of a step."""
     require.require_integer(op, 0, 2**32 - 1, stream=stream)
     require.require_integer(op, 0, 2**63 - 1, offset=offset)
 
 
-def _require_random(op: str, step: Tensor | None, stream: int, offset: int, device: torch.device) -> None:
-    _require_place(op, stream=stream, offset=offset)
+def require_random(op: str, step: Tensor | None, stream: int, offset: int, device: torch.device) -> None:
+    """Require what names a tensor's random numbers."""
+    require_place(op, stream=stream, offset=offset)
     require.require_scalar(op, step=step)
     require.require_device(op, device, step=step)
 
 
-def _require_affine(
+def require_affine(
     op: str, like: Tensor, block_size: int, codes: Tensor, scales: Tensor, zero_points: Tensor, kept: str = ""
 ) -> None:
     """Require what `quantize_int8` gives for a tensor; ``kept`` is the prefix of the arguments' names."""
@@ -60,7 +62,7 @@ def _require_affine(
     require.require_dtype(op, torch.uint8, "for each block", **{kept + "zero_points": zero_points})
 
 
-def _require_dynamic(
+def require_dynamic(
     op: str, like: Tensor, block_size: int, codes: Tensor, absmax: Tensor, kept: str = ""
 ) -> None:
     """Require what `quantize_dynamic8` gives for a tensor; ``kept`` is the prefix of the arguments' names."""
@@ -96,7 +98,7 @@ def _check_quantize_int8(
     require_block_size(op, block_size)
     require.require_choice(op, "rounding", rounding, ROUNDINGS)
     require.require_choice(op, "mode", mode, MODES)
-    _require_random(op, step, stream, offset, x.device)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _check_dequantize_int8(
@@ -109,7 +111,7 @@ def _check_dequantize_int8(
 ) -> None:
     op = "dequantize_int8"
     require.require_choice(op, "dtype", dtype, QUANTIZABLE)
-    _require_affine(op, codes, block_size, codes, scales, zero_points)
+    require_affine(op, codes, block_size, codes, scales, zero_points)
 
 
 def _check_quantize_dynamic8(x: Tensor, *, block_size: int = 256, signed: bool = False) -> None:
@@ -127,7 +129,7 @@ def _check_dequantize_dynamic8(
 ) -> None:
     op = "dequantize_dynamic8"
     require.require_choice(op, "dtype", dtype, QUANTIZABLE)
-    _require_dynamic(op, codes, block_size, codes, absmax)
+    require_dynamic(op, codes, block_size, codes, absmax)
 
 
 def _check_ema_int8_(
@@ -146,8 +148,8 @@ def _check_ema_int8_(
     op = "ema_int8_"
     require.require_dtype_among(op, QUANTIZABLE, x=x)
     require.require_fraction(op, beta=beta)
-    _require_affine(op, x, block_size, codes, scales, zero_points)
-    _require_random(op, step, stream, offset, x.device)
+    require_affine(op, x, block_size, codes, scales, zero_points)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _check_ema_sq_dynamic8_(
@@ -156,7 +158,7 @@ def _check_ema_sq_dynamic8_(
     op = "ema_sq_dynamic8_"
     require.require_dtype_among(op, QUANTIZABLE, x=x)
     require.require_fraction(op, beta=beta)
-    _require_dynamic(op, x, block_size, codes, absmax)
+    require_dynamic(op, x, block_size, codes, absmax)
 
 
 def _check_adam8_(
@@ -191,15 +193,15 @@ def _check_adam8_(
     require.require_not_negative(op, eps=eps, weight_decay=weight_decay)
     require.require_not_negative(op, clip=0.0 if clip is None else clip)
     exp_avg = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points)
-    _require_affine(op, param, block_size, *exp_avg, kept="exp_avg_")
-    _require_dynamic(op, param, block_size, exp_avg_sq_codes, exp_avg_sq_absmax, kept="exp_avg_sq_")
-    _require_random(op, step, stream, offset, param.device)
+    require_affine(op, param, block_size, *exp_avg, kept="exp_avg_")
+    require_dynamic(op, param, block_size, exp_avg_sq_codes, exp_avg_sq_absmax, kept="exp_avg_sq_")
+    require_random(op, step, stream, offset, param.device)
 
 
 def _check_stochastic_round_bf16(x: Tensor, *, seed: int, step: Tensor, stream: int, offset: int = 0) -> None:
     op = "stochastic_round_bf16"
     require.require_dtype(op, torch.float32, "to be rounded to bfloat16", x=x)
-    _require_random(op, step, stream, offset, x.device)
+    require_random(op, step, stream, offset, x.device)
 
 
 def _affine_results(x: Tensor, *, block_size: int = 256, **_: object) -> tuple[Result, ...]:
@@ -217,7 +219,7 @@ def _restored_results(
     return (Result(codes.shape, dtype),)
 
 
-_RANDOM = "int seed, Tensor step, int stream, int offset=0"
+RANDOM = "int seed, Tensor step, int stream, int offset=0"
 
 quantize_int8 = declare(
     Operator(
@@ -264,7 +266,7 @@ ema_int8_ = declare(
     Operator(
         "ema_int8_",
         "Tensor(a!) codes, Tensor(b!) scales, Tensor(c!) zero_points, Tensor x, *, float beta, "
-        f"{_RANDOM}, int block_size=256",
+        f"{RANDOM}, int block_size=256",
         _check_ema_int8_,
         results=lambda codes, *_, **__: (Result(codes.shape, torch.float32),),
         decided_by="x",
@@ -286,7 +288,7 @@ adam8_ = declare(
         "adam8_",
         "Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg_codes, Tensor(c!) exp_avg_scales, "
         "Tensor(d!) exp_avg_zero_points, Tensor(e!) exp_avg_sq_codes, Tensor(f!) exp_avg_sq_absmax, *, "
-        f"Tensor lr, float beta1, float beta2, float eps, float weight_decay, {_RANDOM}, "
+        f"Tensor lr, float beta1, float beta2, float eps, float weight_decay, {RANDOM}, "
         "int block_size=256, float? clip=None, bool maximize=False, Tensor? found_inf=None",
         _check_adam8_,
     )
@@ -295,24 +297,24 @@ adam8_ = declare(
 stochastic_round_bf16 = declare(
     Operator(
         "stochastic_round_bf16",
-        f"Tensor x, *, {_RANDOM}",
+        f"Tensor x, *, {RANDOM}",
         _check_stochastic_round_bf16,
         results=lambda x, **_: (Result(x.shape, torch.bfloat16),),
     )
 )
 
-declare_foreach(quantize_int8, "x", "stream", "offset", check_numbers=_require_place)
+declare_foreach(quantize_int8, "x", "stream", "offset", check_numbers=require_place)
 declare_foreach(dequantize_int8, "codes", "scales", "zero_points")
 declare_foreach(quantize_dynamic8, "x")
 declare_foreach(dequantize_dynamic8, "codes", "absmax")
 declare_foreach(
-    ema_int8_, "codes", "scales", "zero_points", "x", "stream", "offset", check_numbers=_require_place
+    ema_int8_, "codes", "scales", "zero_points", "x", "stream", "offset", check_numbers=require_place
 )
 declare_foreach(ema_sq_dynamic8_, "codes", "absmax", "x")
 declare_foreach(
     adam8_,
     *("param", "grad", "exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points"),
     *("exp_avg_sq_codes", "exp_avg_sq_absmax", "stream", "offset"),
-    check_numbers=_require_place,
+    check_numbers=require_place,
 )
-declare_foreach(stochastic_round_bf16, "x", "stream", "offset", check_numbers=_require_place)
+declare_foreach(stochastic_round_bf16, "x", "stream", "offset", check_numbers=require_place)

@@ -8,7 +8,6 @@ dtype.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +22,9 @@ ORDER: dict[str, tuple[str, ...]] = {
     "mps": ("metal", "composite"),
 }
 """Backends of a device type, best first; devices not listed are served by composite."""
+
+ONE_BLOCK_FIRST = ("inverse_root", "inverse_root_foreach")
+"""Operators that CUDA C++ finishes in one launch where the matrices are small, before Triton's many."""
 
 NAMES = ("composite", "cpu", "triton", "cuda", "metal")
 
@@ -46,6 +48,7 @@ class Backend:
         self.reason: str | None = module.absent_because()
         self.dtypes: tuple[torch.dtype, ...] = module.DTYPES
         self.devices: tuple[str, ...] = module.DEVICES
+        self._refusal: Callable[[str, Tensor], str | None] = getattr(module, "refusal", lambda *_: None)
         self._guarded: dict[str, Callable[..., Any]] = {}
         if self.reason is None:
             implementations = complete(module.implementations())
@@ -58,12 +61,10 @@ class Backend:
         return tuple(self._guarded)
 
     def serves(self, op: str, *tensors: Tensor) -> bool:
-        """Tell whether this backend runs an operator for the device and dtype of all the tensors."""
-        return op in self._guarded and all(self.computes(each.device.type, each.dtype) for each in tensors)
-
-    def computes(self, device_type: str, dtype: torch.dtype) -> bool:
-        """Tell whether this backend computes with a dtype on a device type."""
-        return dtype in self.dtypes and (not self.devices or device_type in self.devices)
+        """Tell whether this backend runs an operator for the device, dtype and shape of all the tensors."""
+        return op in self._guarded and all(
+            self._computes(tensor) and self._refusal(op, tensor) is None for tensor in tensors
+        )
 
     def why_not(self, op: str, device_type: str) -> str | None:
         """Say why an operator is not served for a device type; None when it is."""
@@ -82,10 +83,15 @@ class Backend:
             raise NotImplementedError(f"backend {self.name!r} does not implement {op}")
         return self._guarded[op]
 
+    def _computes(self, tensor: Tensor) -> bool:
+        return tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
+
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
             for tensor in op.deciding(args, kwargs):
-                if self.computes(tensor.device.type, tensor.dtype):
+                if (refusal := self._refusal(op.name, tensor)) is not None:
+                    raise ValueError(f"{op.name}: backend {self.name!r} {refusal}")
+                if self._computes(tensor):
                     continue
                 dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
                 raise TypeError(
@@ -120,15 +126,12 @@ def serving(op: str, *tensors: Tensor) -> Backend:
 
     One tensor decides, or all items of a list for an operator on lists.
     """
-    return _serving(op, tensors[0].device.type, frozenset([tensor.dtype for tensor in tensors]))
-
-
-@cache
-def _serving(op: str, device_type: str, dtypes: frozenset[torch.dtype]) -> Backend:
-    for name in ORDER.get(device_type, ("composite",)):
-        backend = _BACKENDS[name]
-        if op in backend.operators and all(backend.computes(device_type, dtype) for dtype in dtypes):
-            return backend
+    names = ORDER.get(tensors[0].device.type, ("composite",))
+    if op in ONE_BLOCK_FIRST and "cuda" in names:
+        names = ("cuda", *names)
+    for name in names:
+        if _BACKENDS[name].serves(op, *tensors):
+            return _BACKENDS[name]
     return _BACKENDS["composite"]
 
 

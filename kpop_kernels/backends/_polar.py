@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._schema import compute_dtype
+from ._lists import groups
 
 GRAM_ASPECT_RATIO = 2
 """Long side over short side from which the Gram form needs fewer operations."""
@@ -15,7 +16,7 @@ Steps = list[tuple[float, float, float]]
 
 
 class Products:
-    """The products of batches whose results are symmetric, here computed in full."""
+    """The products of batches, here computed in full where results are symmetric."""
 
     def gram(self, X: Tensor) -> Tensor:
         """Return X Xᵀ."""
@@ -26,6 +27,17 @@ class Products:
     ) -> Tensor:
         """Return alpha·A B + beta·C for symmetric matrices, of which A and B commute."""
         return torch.bmm(A, B) if C is None else torch.baddbmm(C, A, B, beta=beta, alpha=alpha)
+
+    def polynomial(self, R: Tensor, a: float, b: float, c: float) -> Tensor:
+        """Return aI + bR + cR² for symmetric R."""
+        T = self.commuting(R, R, C=R, alpha=c, beta=b)
+        if a:
+            T.diagonal(dim1=-2, dim2=-1).add_(a)
+        return T
+
+    def apply(self, Q: Tensor, X: Tensor, *, a: float = 0.0) -> Tensor:
+        """Return Q X + aX for symmetric Q."""
+        return torch.baddbmm(X, Q, X, beta=a) if a else torch.bmm(Q, X)
 
 
 def newton_schulz(
@@ -46,10 +58,11 @@ def newton_schulz(
     wide = X.to(compute_dtype(X)).reshape(-1, m, n)
     wide = wide.mT if m > n else wide
     if normalize:
-        wide = _normalize(wide, eps)
-    steps = list(zip(coefficients[::3], coefficients[1::3], coefficients[2::3], strict=True))
-    gram = method == "gram" or (method == "auto" and max(m, n) >= GRAM_ASPECT_RATIO * min(m, n))
-    wide = _gram(wide, steps, restarts, products) if gram else _standard(wide, steps, products)
+        wide = normalized(wide, eps)
+    if takes_gram_form(m, n, method):
+        wide = gram_form(wide, steps_of(coefficients), restarts, products)
+    else:
+        wide = standard_form(wide, steps_of(coefficients), products)
     out.copy_((wide.mT if m > n else wide).reshape(X.shape))
 
 
@@ -57,10 +70,8 @@ def newton_schulz_foreach(
     X: Sequence[Tensor], out: Sequence[Tensor], *, products: Products, **options: Any
 ) -> None:
     """Write the polar factors of a list: tensors of one shape are computed as one batch."""
-    shapes: dict[tuple[int, ...], list[int]] = {}
-    for i, item in enumerate(X):
-        shapes.setdefault(tuple(item.shape[-2:]), []).append(i)
-    for shape, members in shapes.items():
+    for members in groups([item.shape[-2:] for item in X]).values():
+        shape = X[members[0]].shape[-2:]
         counts = [X[i].shape[:-2].numel() for i in members]
         batch = torch.cat([X[i].reshape(count, *shape) for i, count in zip(members, counts, strict=True)])
         result = torch.empty_like(batch)
@@ -69,7 +80,17 @@ def newton_schulz_foreach(
             out[i].copy_(factor.reshape(out[i].shape))
 
 
-def _normalize(X: Tensor, eps: float) -> Tensor:
+def steps_of(coefficients: Sequence[float]) -> Steps:
+    """Return the coefficients of each step."""
+    return list(zip(coefficients[::3], coefficients[1::3], coefficients[2::3], strict=True))
+
+
+def takes_gram_form(m: int, n: int, method: str) -> bool:
+    """Tell which form a method chooses for matrices m×n."""
+    return method == "gram" or (method == "auto" and max(m, n) >= GRAM_ASPECT_RATIO * min(m, n))
+
+
+def normalized(X: Tensor, eps: float) -> Tensor:
     """Return X/(‖X‖_F + eps); a power of two takes out the size of the entries before they are squared."""
     largest = X.abs().amax((-2, -1), keepdim=True)
     unit = torch.exp2(largest.log2().floor().clamp(-120, 120))
@@ -78,24 +99,23 @@ def _normalize(X: Tensor, eps: float) -> Tensor:
     return X / torch.where(norm == 0, 1.0, norm)
 
 
-def _standard(X: Tensor, steps: Steps, products: Products) -> Tensor:
+def standard_form(X: Tensor, steps: Steps, products: Products) -> Tensor:
+    """Iterate on wide matrices X themselves."""
     for a, b, c in steps:
         A = products.gram(X)
-        B = products.commuting(A, A, C=A, alpha=c, beta=b)
-        X = torch.baddbmm(X, B, X, beta=a)
+        X = products.apply(products.polynomial(A, 0.0, b, c), X, a=a)
     return X
 
 
-def _gram(X: Tensor, steps: Steps, restarts: Sequence[int], products: Products) -> Tensor:
+def gram_form(X: Tensor, steps: Steps, restarts: Sequence[int], products: Products) -> Tensor:
     """Iterate on R = XXᵀ and the polynomial Q of it; X itself is touched at restarts and at the end only."""
     R, Q = products.gram(X), None
     for step, (a, b, c) in enumerate(steps):
         if step in restarts and Q is not None:
-            X = torch.bmm(Q, X)
+            X = products.apply(Q, X)
             R, Q = products.gram(X), None
-        T = products.commuting(R, R, C=R, alpha=c, beta=b)
-        T.diagonal(dim1=-2, dim2=-1).add_(a)
+        T = products.polynomial(R, a, b, c)
         Q = T if Q is None else products.commuting(Q, T)
         if step + 1 < len(steps) and step + 1 not in restarts:
             R = products.commuting(products.commuting(T, R), T)
-    return X if Q is None else torch.bmm(Q, X)
+    return X if Q is None else products.apply(Q, X)

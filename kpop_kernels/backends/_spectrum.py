@@ -8,6 +8,12 @@ from torch import Tensor
 SAFETY = 1.01
 """Margin of the bound over what is proved for exact arithmetic."""
 
+SMALL = 2e-3
+"""Eigenvalues below so much of the largest are computed twice in float32."""
+
+WORTH_RESOLVING = 5e-4
+"""They are only where the smallest one lies below so much of the largest."""
+
 
 class Normalized(NamedTuple):
     """A + δI = bound · unit · Y for a batch (batch, n, n).
@@ -58,7 +64,35 @@ def spectrum_bound(S: Tensor) -> Tensor:
 
 def eigh_factor(Y: Tensor, p: int) -> Tensor:
     """Return F with F Fᵀ = Y^(-1/p); eigenvalues below the rounding unit are taken to be that large."""
-    identity = torch.eye(Y.shape[-1], dtype=Y.dtype, device=Y.device)
     finite = Y.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
-    eigvals, Q = torch.linalg.eigh(torch.where(finite, Y, identity))
+    if not finite.all():
+        Y = torch.where(finite, Y, torch.eye(Y.shape[-1], dtype=Y.dtype, device=Y.device))
+    eigvals, Q = _eigh(Y)
+    if Y.dtype == torch.float32:
+        eigvals, Q = _resolve_small(Y, eigvals, Q)
     return Q * eigvals.clamp_min(torch.finfo(Y.dtype).eps).pow(-0.5 / p).unsqueeze(-2)
+
+
+def _resolve_small(Y: Tensor, eigvals: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute eigenvalues far below the largest once more, in the space of their own eigenvectors.
+
+    eigh errs by several rounding units of the largest eigenvalue it sees. In the space of the small ones that
+    is a small one too, and the products that project Y onto it lose much less.
+    """
+    largest = eigvals[:, -1:]
+    if not (eigvals[:, :1] < WORTH_RESOLVING * largest).any():
+        return eigvals, Q
+    count = int((eigvals < SMALL * largest).sum(-1).max())
+    space = Q[:, :, :count]
+    small, rotation = _eigh(space.mT @ (Y @ space))
+    return torch.cat([small, eigvals[:, count:]], -1), torch.cat([space @ rotation, Q[:, :, count:]], -1)
+
+
+def _eigh(S: Tensor) -> tuple[Tensor, Tensor]:
+    """Return eigenvalues and eigenvectors; float64 solves what float32 gives up on, mostly of low rank."""
+    try:
+        # There is no solver for Apple GPUs.
+        eigvals, Q = torch.linalg.eigh(S.cpu() if S.device.type == "mps" else S)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        eigvals, Q = torch.linalg.eigh(S.to("cpu", torch.float64))
+    return eigvals.to(S), Q.to(S)

@@ -36,6 +36,11 @@ def random_arguments_foreach(
     return {**_seed_and_step(op, seed, step), "stream": streams, "offset": offsets}
 
 
+def each(value: Any, count: int) -> list[Any]:
+    """Return one entry an item: those of a sequence, or the same one for all."""
+    return list(value) if isinstance(value, list | tuple) else [value] * count
+
+
 def output_arguments(op: str, out: Sequence[Tensor], count: int) -> dict[str, Tensor]:
     """Return several outputs by the names that they have in the ``out`` overload."""
     if len(out) != count:

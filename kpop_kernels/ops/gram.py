@@ -1,9 +1,14 @@
 """Covariance (Gram) updates."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from ._arguments import each
+
+Side = Literal["left", "right"]
 
 
 def gram_ema_(
@@ -12,7 +17,7 @@ def gram_ema_(
     *,
     beta: float,
     alpha: float,
-    side: Literal["left", "right"],
+    side: Side,
 ) -> Tensor:  # S
     """Update a covariance in place and return it.
 
@@ -43,3 +48,29 @@ def gram_ema_(
     """
     torch.ops.kpop.gram_ema_(S, X, beta=beta, alpha=alpha, side=side)
     return S
+
+
+def gram_ema_foreach_(
+    S: Sequence[Tensor],
+    X: Sequence[Tensor],
+    *,
+    beta: float,
+    alpha: float,
+    side: Side | Sequence[Side],
+) -> None:
+    """Update every covariance of a list in place as `gram_ema_` does, in one call.
+
+    Args:
+        S: Covariances of mixed sizes on one device. Overwritten.
+        X: One for each; the same tensor may serve several.
+        beta: As in `gram_ema_`.
+        alpha: As in `gram_ema_`.
+        side: Which product, for each or one for all.
+
+    Raises:
+        ValueError: As `gram_ema_`, naming the item, or lists differ in length.
+        TypeError: As `gram_ema_`, naming the item.
+    """
+    if S:
+        sides = each(side, len(S))
+        torch.ops.kpop.gram_ema_foreach_(list(S), list(X), beta=beta, alpha=alpha, side=sides)

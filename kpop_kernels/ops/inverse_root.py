@@ -67,9 +67,10 @@ def inverse_root(
         relative_damping: Added to the diagonal, in units of the bound L(A), which is 1 to 7 times the largest
             eigenvalue. None: 0 for "auto" and "fp32", 1e-5 for "tf32" and "fp16", 1e-4 for "bf16".
         method: "newton_schulz", "eigh", or whichever was measured to be faster for this size.
-        schedule: "cushioned" (10 steps, serves λ_min/L ≥ 7e-7, tolerates a bound that is 10 % too low),
-            "cans" (the same length, 3 times more exact in float32, for n ≥ 64 in 16-bit products), or (a, b)
-            for each step, as `kpop_kernels.coefficients.schedule` computes them.
+        schedule: "cushioned" (10 steps, serves λ_min/L ≥ 7e-7, tolerates a bound that is 10 % too low; the
+            CPU kernels take 5 to 8 steps of equal error where they prove that λ_min/L is large enough),
+            "cans" (10 steps, 3 times more exact in float32, for n ≥ 64 in 16-bit products), or (a, b) for
+            each step, as `kpop_kernels.coefficients.schedule` computes them.
         precision: Least precision of the products' operands; accumulation is always float32. A backend
             without such units uses the next better one. "auto" is float32 where that is not slow.
         check: Also return an `InverseRootInfo`, at the cost of two more products.
@@ -86,10 +87,10 @@ def inverse_root(
     Numerics:
         Relative Frobenius error against float64, by Newton–Schulz: float32 2e-4·max(1, κ/1e4) ("cans": 5e-5
         for κ ≤ 1e3), tf32 and fp16 8e-3 for κ ≤ 1e3 and 3e-2 for κ ≤ 1e5, bf16 5e-2 for κ ≤ 1e3; four times
-        that where half of the spectrum sits at λ_min. By eigh in float32: 4·κ·2⁻²⁴, which is less for κ < 1e3
-        and up to 10 times more for κ = 1e5. Eigenvalues below 1e-7·L count as about that large. A zero matrix
-        without damping gives zero. A NaN or Inf poisons its own matrix only. Norms from 1e-30 to 1e30 make no
-        difference.
+        that where half of the spectrum sits at λ_min. By eigh in float32: as by Newton–Schulz, and 4·κ·2⁻²⁴
+        where that is less. Up to n = 8 the iteration runs in float64, where the device has it. Eigenvalues
+        below 1e-7·L count as about that large. A zero matrix without damping gives zero. A NaN or Inf poisons
+        its own matrix only. Norms from 1e-30 to 1e30 make no difference.
 
     Source:
         Higham, Functions of Matrices (2008), ch. 6; Online KL Shampoo; schedules: see

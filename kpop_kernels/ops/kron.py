@@ -1,9 +1,9 @@
-"""Kronecker (two-sided) rotations, and Adam in the rotated basis."""
+"""Kronecker (two-sided) rotations, and moments carried from one basis to another."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-from .._schema import scalar
 
 
 def kron_rotate(
@@ -48,79 +48,6 @@ def kron_rotate(
     return out
 
 
-def kron_adam_(
-    param: Tensor,  # (..., m, n)
-    grad: Tensor,  # (..., m, n)
-    exp_avg: Tensor,  # (..., m, n)
-    exp_avg_sq: Tensor,  # (..., m, n)
-    Q_L: Tensor | None,  # (..., m, m)
-    Q_R: Tensor | None,  # (..., n, n)
-    *,
-    lr: float | Tensor,
-    beta1: float = 0.9,
-    beta2: float = 0.95,
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    step: int | Tensor,
-    maximize: bool = False,
-    found_inf: Tensor | None = None,
-) -> Tensor:  # param
-    """Take one Adam step in a rotated basis, in place, and return the parameter.
-
-        G' = Q_Lᵀ G Q_R                      (G = -grad with maximize)
-        m ← β₁m + (1-β₁)G'                   v ← β₂v + (1-β₂)G'∘G'
-        N = (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + eps)
-        W ← (1 - lr·weight_decay)·W - lr·Q_L N Q_Rᵀ
-
-    Args:
-        param: Parameter W; float32, bfloat16, float16 or float64. Overwritten.
-        grad: Gradient, any floating dtype and strides. Not modified.
-        exp_avg: First moment in the rotated basis, float32 (float64 for a float64 param). Overwritten.
-        exp_avg_sq: Second moment in the rotated basis, likewise.
-        Q_L: Left basis in the moments' dtype, one for the batch or one a matrix; None leaves the side alone.
-        Q_R: Right basis, likewise.
-        lr: Learning rate; a 0-d tensor on the parameter's device is read there, without a synchronization.
-        beta1: Decay of the first moment, 0 ≤ β₁ < 1.
-        beta2: Decay of the second moment, 0 ≤ β₂ < 1.
-        eps: Added to the denominator; with 0, coordinates that never saw a gradient become NaN.
-        weight_decay: Decoupled decay.
-        step: Number t of this step, counted from 1; a number or a 0-d tensor (not checked off the CPU).
-        maximize: Ascend instead.
-        found_inf: 0-d tensor; when it is not zero, nothing is changed (decided on the device).
-
-    Raises:
-        ValueError: Shapes or devices do not fit, a hyper-parameter is out of range, written tensors share
-            memory, or a tensor requires grad in grad mode.
-        TypeError: A tensor is not floating point, or moments and bases are not in the compute dtype.
-
-    Numerics:
-        With Q_L = Q_R = None it is torch.optim.AdamW (float64: within 1e-12 after 50 steps). A NaN or Inf in
-        one matrix of a batch poisons that matrix only. float32, m, n ≤ 257, relative Frobenius errors
-        against float64: within 2e-7 for all three from moments of order one; from zero moments, where
-        nothing covers the error of the rotation, within 5e-7 for exp_avg and 1e-6 for exp_avg_sq.
-
-    Source:
-        The KPOP article; Vyas et al., SOAP (2024). Reference: python_ref/kron.py.
-    """
-    torch.ops.kpop.kron_adam_(
-        param,
-        grad,
-        exp_avg,
-        exp_avg_sq,
-        Q_L,
-        Q_R,
-        lr=scalar(lr),
-        beta1=beta1,
-        beta2=beta2,
-        eps=eps,
-        weight_decay=weight_decay,
-        step=scalar(step),
-        maximize=maximize,
-        found_inf=found_inf,
-    )
-    return param
-
-
 def rebase_moments_(
     exp_avg: Tensor,  # (..., m, n)
     exp_avg_sq: Tensor,  # (..., m, n)
@@ -156,3 +83,25 @@ def rebase_moments_(
     """
     torch.ops.kpop.rebase_moments_(exp_avg, exp_avg_sq, P_L, P_R)
     return exp_avg, exp_avg_sq
+
+
+def rebase_moments_foreach_(
+    exp_avgs: Sequence[Tensor],
+    exp_avg_sqs: Sequence[Tensor],
+    P_Ls: Sequence[Tensor | None],
+    P_Rs: Sequence[Tensor | None],
+) -> None:
+    """Carry the moments of every matrix of a list into refreshed bases as `rebase_moments_` does, in one call.
+
+    Args:
+        exp_avgs: First moments on one device. Overwritten.
+        exp_avg_sqs: Second moment of each. Overwritten.
+        P_Ls: Change of the left basis of each, or None.
+        P_Rs: Change of the right basis of each, or None.
+
+    Raises:
+        ValueError: As `rebase_moments_`, naming the item, or lists differ in length.
+        TypeError: As `rebase_moments_`, naming the item.
+    """
+    if exp_avgs:
+        torch.ops.kpop.rebase_moments_foreach_(list(exp_avgs), list(exp_avg_sqs), list(P_Ls), list(P_Rs))

@@ -1,16 +1,21 @@
 """What all optimizers of this package share: torch.optim's conventions, kept to the letter."""
 
+import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from ._buckets import Work
 from ._checks import require_choices, require_fractions, require_nonnegative
-from ._routing import Rule, as_matrices, matrices, route, treatment_of, validate_rules
+from ._exchange import Exchange
+from ._nonfinite import Finding
+from ._routing import Rule, as_matrices, matrices, route, shaped_like, treatment_of, validate_rules
 from ._updates import adam_step_
 
 
@@ -21,7 +26,11 @@ class MatrixOptimizer(Optimizer, ABC):
 
     - State keeps its own dtype and bits through `load_state_dict`, and is copied, never aliased.
     - A gradient that holds NaN or Inf leaves its parameter and state as they are (``on_nonfinite="skip"``;
-      `skipped` counts such cases), or refuses the whole step ("raise").
+      `skipped` counts such cases), or refuses the whole step ("raise"). "skip" is decided where the gradient is:
+      a step waits for an accelerator only when a parameter starts or renews its bases or roots, or for a learning
+      rate that is a tensor there and divides another. "raise" waits at the beginning of every step.
+    - torch.compile leaves steps as they are: the work is in operators that it does not look into, and what the
+      host decides (who renews now) would be compiled anew each time it changes.
     - All-zero gradients before the first other one only decay the parameter: they create state but do not count
       as a step, so that a checkpoint library's dummy step changes nothing.
 
@@ -32,9 +41,11 @@ class MatrixOptimizer(Optimizer, ABC):
     _shortest_side = 2
     """Shortest side that the method treats; one of length 1 has nothing to rotate, but may be scaled."""
 
-    _started: set[int]
+    _counts: dict[int, int]
+    """The number of each started parameter's step; a device may have taken fewer, having left some out."""
     _places: dict[int, tuple[int, str]]
-    _skipped: int
+    _exchange: Exchange
+    _skipped: int | Tensor
     _failed: int | Tensor
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
@@ -44,7 +55,7 @@ class MatrixOptimizer(Optimizer, ABC):
     @property
     def skipped(self) -> int:
         """Number of parameter updates left out because the gradient was not finite."""
-        return self._skipped
+        return int(self._skipped)
 
     @property
     def failed_refreshes(self) -> int:
@@ -63,6 +74,7 @@ class MatrixOptimizer(Optimizer, ABC):
             self._validate(group)
         super().add_param_group(param_group)
         self._places.clear()
+        self._connect()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -82,30 +94,31 @@ class MatrixOptimizer(Optimizer, ABC):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        pending = [
-            (parameter, parameter.grad, group)
-            for group in self.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
+        self._step()
+        return loss
+
+    @_disable_dynamo
+    def _step(self) -> None:
+        """Take a step with the gradients that are there."""
+        pending = self._exchange.gradients(self.param_groups)
         for _, grad, _ in pending:
             self._refuse_gradient(grad)
-        finite = _host_flags([torch.isfinite(grad).all() for _, grad, _ in pending])
-        for (parameter, _, group), is_finite in zip(pending, finite, strict=True):
-            if not is_finite and group["on_nonfinite"] == "raise":
+        must_know = [group["on_nonfinite"] == "raise" or id(p) not in self._counts for p, _, group in pending]
+        findings = self._exchange.examine([grad for _, grad, _ in pending], must_know)
+        for (parameter, _, group), finding in zip(pending, findings, strict=True):
+            if finding.finite is False and group["on_nonfinite"] == "raise":
                 raise RuntimeError(
                     f"{type(self).__name__}: the gradient of {self._name(parameter)} holds NaN or Inf, "
                     "which on_nonfinite='raise' forbids"
                 )
-        self._note_started([(parameter, grad) for parameter, grad, _ in pending])
         ready = []
-        for (parameter, grad, group), is_finite in zip(pending, finite, strict=True):
-            if not is_finite:
+        for (parameter, grad, group), finding in zip(pending, findings, strict=True):
+            if finding.finite is False:
                 self._skip(parameter)
-            elif self._begin(parameter, group):
-                ready.append(Work(parameter, grad, self.state[parameter], group))
-        self._update(ready)
-        return loss
+            elif self._begin(parameter, group, finding):
+                ready.append(Work(parameter, grad, self.state[parameter], group, finding.found_inf))
+        self._prepare([item.parameter for item in ready])
+        self._exchange.update(ready, self._update)
 
     def init_state(self) -> None:
         """Create the states that the first step would create, where there are none.
@@ -123,6 +136,7 @@ class MatrixOptimizer(Optimizer, ABC):
         rows = [
             {"parameter": self._name(parameter), "shape": str(tuple(parameter.shape))}
             | self._explanation(parameter, group)
+            | self._exchange.where(parameter)
             for group in self.param_groups
             for parameter in group["params"]
         ]
@@ -132,6 +146,11 @@ class MatrixOptimizer(Optimizer, ABC):
             "  ".join(cell.ljust(widths[column]) for column, cell in row.items()).rstrip()
             for row in (header, *rows)
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state and the groups, as torch.optim does; with several ranks, all of them must call it."""
+        result = super().state_dict()
+        return {**result, "state": self._exchange.shared_states(result["state"])}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state dict; state keeps the dtypes and bits it was saved with.
@@ -158,6 +177,7 @@ class MatrixOptimizer(Optimizer, ABC):
                 group.setdefault(name, value)
         if "_skipped" not in self.__dict__:
             self._reset_transients()
+            self._connect()
 
     @abstractmethod
     def _validate(self, group: dict[str, Any]) -> None:
@@ -170,6 +190,25 @@ class MatrixOptimizer(Optimizer, ABC):
     @abstractmethod
     def _update(self, work: Sequence[Work]) -> None:
         """Update parameters and their states."""
+
+    def _prepare(self, parameters: Sequence[Tensor]) -> None:
+        """Do what has to be done on every rank before parameters are updated by those who own them."""
+
+    def _granule(self, parameter: Tensor, group: dict[str, Any]) -> int | None:
+        """Return how many consecutive elements belong together in an update; None is all of them."""
+        return 1 if self._rule(parameter, group).method == "Adam" else None
+
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return about how many floating-point operations a step takes for a parameter.
+
+        An m×n matrix: 20mn for Adam; for the left side 6m²n for its factor and the rotations there and back, and
+        10m³ for an eigendecomposition (about that of an inverse root too) every period; the right side likewise.
+        """
+        rule = self._rule(parameter, group)
+        *batch, m, n = rule.shape
+        sides = [size for size, treated in ((m, rule.left), (n, rule.right)) if treated]
+        period = group.get("precondition_frequency", 1)
+        return math.prod(batch) * (20 * m * n + sum(6 * k * m * n + 10 * k**3 / period for k in sides))
 
     def _decay(self, group: dict[str, Any]) -> float:
         """Return the decoupled weight decay of a group, in units of its learning rate."""
@@ -185,14 +224,16 @@ class MatrixOptimizer(Optimizer, ABC):
 
     def _rule(self, parameter: Tensor, group: dict[str, Any]) -> Rule:
         """Return how a parameter is treated."""
-        rules = group["rules"]
-        return route(
+        rules, stand_in = group["rules"], parameter
+        parameter = self._exchange.original(parameter)
+        rule = route(
             parameter,
             max_precond_dim=group.get("max_precond_dim"),
             shortest_side=self._shortest_side,
             sites=self._sites(parameter),
             treatment=treatment_of(self._name(parameter), rules) if rules else None,
         )
+        return rule if stand_in is parameter else shaped_like(stand_in, rule)
 
     def _explanation(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, str]:
         """Return the columns of `explain` that follow name and shape."""
@@ -208,6 +249,7 @@ class MatrixOptimizer(Optimizer, ABC):
         return self._place(parameter)[0]
 
     def _place(self, parameter: Tensor) -> tuple[int, str]:
+        parameter = self._exchange.original(parameter)
         if id(parameter) not in self._places:
             self._places = {}
             for group in self.param_groups:
@@ -217,56 +259,88 @@ class MatrixOptimizer(Optimizer, ABC):
                     self._places[id(member)] = (len(self._places), label)
         return self._places[id(parameter)]
 
-    def _adam_step(
-        self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
-    ) -> None:
+    def _adam_step(self, item: Work) -> None:
         """Move a parameter by Adam, in the basis that its state holds or in the plain one."""
-        rule = self._rule(parameter, group)
-        with matrices(parameter, rule) as matrix:
-            adam_step_(matrix, as_matrices(grad, rule).contiguous(), state, group, decay=self._decay(group))
+        rule = self._rule(item.parameter, item.group)
+        with matrices(item.parameter, rule) as matrix:
+            adam_step_(
+                matrix,
+                as_matrices(item.grad, rule).contiguous(),
+                item.state,
+                item.group,
+                decay=self._decay(item.group),
+                found_inf=item.found_inf,
+            )
+
+    def _renewal(self, item: Work, is_due: Callable[[int], bool]) -> int | None:
+        """Return the number of a step that renews bases or roots, else None.
+
+        The device, which may have left steps out, is asked where the host's count says so: renewing waits for it
+        anyway, and the numbers cannot pass a due one between two questions.
+
+        Args:
+            item: The parameter.
+            is_due: Tells for the number of a step whether it renews.
+        """
+        key = id(self._exchange.original(item.parameter))
+        count = self._counts[key]
+        if not is_due(count):
+            return None
+        self._counts[key] = taken = int(item.state["step"])
+        return count if taken == count else None
 
     def _skip(self, parameter: Tensor) -> None:
         """Note that a parameter was left alone for its gradient."""
         self._skipped += 1
 
     def _count_failures(self, failed: Tensor) -> None:
-        """Count roots that were not finite, without asking the device."""
-        count = failed.sum()
-        self._failed = count + (
-            self._failed.to(count.device) if isinstance(self._failed, Tensor) else self._failed
-        )
+        """Count bases or roots that could not be renewed, without asking the device."""
+        self._failed = _sum(self._failed, failed.sum())
 
     def _reset_transients(self) -> None:
-        """Set what is neither saved nor copied: parameters known to have had a non-zero gradient, counters."""
-        self._started = set()
+        """Set what is neither saved nor copied: counts of steps, names, counters."""
+        self._counts = {}
         self._places = {}
+        self._exchange = Exchange()
         self._skipped = 0
         self._failed = 0
 
-    def _begin(self, parameter: Tensor, group: dict[str, Any]) -> bool:
+    def _begin(self, parameter: Tensor, group: dict[str, Any], finding: Finding) -> bool:
         """Create a parameter's state and count its step; or only decay it, and return False, before it started."""
-        state = self.state[parameter]
+        state, key = self.state[parameter], id(parameter)
         if not state:
             self._create_state(parameter, group)
-        if id(parameter) not in self._started:
-            if group["weight_decay"]:
-                parameter.mul_(1 - group["lr"] * self._decay(group))
-            return False
-        state["step"] += 1
+        if key not in self._counts:
+            taken = int(state["step"])
+            if not taken and not finding.nonzero:
+                if group["weight_decay"]:
+                    self._exchange.local(parameter).mul_(1 - group["lr"] * self._decay(group))
+                return False
+            self._counts[key] = taken
+        self._counts[key] += 1
+        if finding.found_inf is None:
+            state["step"] += 1
+        else:
+            state["step"] += 1 - finding.found_inf
+            self._skipped = _sum(self._skipped, finding.found_inf)
         return True
 
     def _create_state(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
-        state["step"] = torch.zeros((), dtype=torch.float32)
-        state.update(self._new_state(parameter, group))
+        state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        prototype = self._exchange.prototype(parameter)
+        if prototype is not None:
+            state.update(self._new_state(prototype, group))
 
-    def _note_started(self, pending: list[tuple[Tensor, Tensor]]) -> None:
-        """Find the parameters that have now had a gradient other than zero; asks the device only for new ones."""
-        unknown = [(parameter, grad) for parameter, grad in pending if id(parameter) not in self._started]
-        nonzero = _host_flags([grad.count_nonzero() > 0 for _, grad in unknown])
-        for (parameter, _), moves in zip(unknown, nonzero, strict=True):
-            if moves or (self.state.get(parameter) and self.state[parameter]["step"] > 0):
-                self._started.add(id(parameter))
+    def _connect(self) -> None:
+        """Share work and state with the ranks that DTensor parameters live on."""
+        tensors = sys.modules.get("torch.distributed.tensor")
+        if tensors is None or self._exchange.spans_ranks:
+            return
+        if any(isinstance(p, tensors.DTensor) for group in self.param_groups for p in group["params"]):
+            from ..distributed import shard
+
+            shard(self)
 
     def _refuse_gradient(self, grad: Tensor) -> None:
         name = type(self).__name__
@@ -284,8 +358,8 @@ class MatrixOptimizer(Optimizer, ABC):
         for index, parameter in zip(saved_ids, parameters, strict=True):
             if index in loaded["state"]:
                 saved = loaded["state"][index]
-                self.state[parameter] = {key: _copy_to(parameter, key, value) for key, value in saved.items()}
-        self._started.clear()
+                self.state[parameter] = self._exchange.own_state(parameter, saved)
+        self._counts.clear()
         self._places.clear()
 
 
@@ -297,16 +371,6 @@ def state_bytes(optimizer: Optimizer) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _copy_to(parameter: Tensor, key: str, value: Any) -> Any:
-    """Return a copy of a saved value on the parameter's device; the step stays where it was saved."""
-    if key == "step":
-        return torch.as_tensor(value, dtype=torch.float32).clone()
-    return value.to(device=parameter.device, copy=True) if isinstance(value, Tensor) else value
-
-
-def _host_flags(flags: list[Tensor]) -> list[bool]:
-    """Bring flags to the host, one transfer a device."""
-    devices = {flag.device for flag in flags}
-    if len(devices) <= 1:
-        return torch.stack(flags).tolist() if flags else []
-    return [bool(flag) for flag in flags]
+def _sum(total: int | Tensor, count: Tensor) -> Tensor:
+    """Return the sum of a total and a count, on the device of the count."""
+    return count + (total.to(count.device) if isinstance(total, Tensor) else total)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 MAX_ELEMENTS = 1 << 24
@@ -10,12 +11,21 @@ MAX_ELEMENTS = 1 << 24
 
 
 class Work(NamedTuple):
-    """A parameter that is to be updated; ``state["step"]`` already counts this step."""
+    """A parameter that is to be updated; ``state["step"]`` already counts this step.
+
+    Attributes:
+        parameter: The parameter.
+        grad: Its gradient.
+        state: Its state.
+        group: Its hyper-parameters.
+        found_inf: On the device, whether the gradient is not finite, so that nothing may change; None if it is.
+    """
 
     parameter: Tensor
     grad: Tensor
     state: dict[str, Any]
     group: dict[str, Any]
+    found_inf: Tensor | None = None
 
 
 def buckets(work: Sequence[Work], operand: Callable[[Work], Tensor]) -> Iterator[list[Work]]:
@@ -36,3 +46,11 @@ def buckets(work: Sequence[Work], operand: Callable[[Work], Tensor]) -> Iterator
         open_buckets.setdefault(key, []).append(item)
         elements[key] = elements.get(key, 0) + tensor.numel()
     yield from open_buckets.values()
+
+
+def keep(item: Work, entries: dict[str, Tensor]) -> None:
+    """Put entries into the state of a parameter, unless its gradient turned out not to be finite."""
+    for key, tensor in entries.items():
+        if item.found_inf is not None:
+            tensor = torch.where(item.found_inf == 0, tensor, item.state[key])
+        item.state[key] = tensor

@@ -21,6 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 from .._schema import compute_dtype
 from ..ops import gram_ema_
+from ._routing import matrix_shape
 
 Approximation = Literal["expand", "reduce"]
 
@@ -63,6 +64,7 @@ class Capture:
 
     Attributes:
         enabled: Whether passes count now.
+        epoch: Number of times that sums were forgotten.
         approximation: How positions of a sequence are treated: "expand" counts each as a row, "reduce" averages
             inputs and sums output gradients over them first.
         center: Whether the mean row is to be subtracted from second moments.
@@ -89,10 +91,12 @@ class Capture:
         self.enabled = enabled
         self.center = center
         self.approximation = approximation
+        self.epoch = 0
         self.names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         self.refused: dict[Tensor, str] = {}
         self._sums: dict[Tensor, LayerSums] = {}
         self._sites: dict[Tensor, list[str]] = {}
+        self._sides: dict[Tensor, tuple[bool, bool]] = {}
         self._handles: list[RemovableHandle] = []
         for module in model.modules():
             self._install(module, wanted)
@@ -101,12 +105,35 @@ class Capture:
         """Return the kinds of the layers that use a parameter and are watched."""
         return self._sites.get(parameter, [])
 
+    def watched(self) -> list[Tensor]:
+        """Return the parameters that layers are watched for, in the order of the model."""
+        return list(self._sites)
+
+    def slots(self, parameter: Tensor) -> list[tuple[str, str, int]]:
+        """Return (side, kind of layer, length of the side) of all sums that a parameter may have."""
+        lengths = matrix_shape(parameter)[-2:]
+        return [
+            (side, kind, n)
+            for kind in dict.fromkeys(self.sites(parameter))
+            for side, n, kept in zip(("left", "right"), lengths, self._sides[parameter], strict=True)
+            if kept and not (kind == nn.Embedding.__name__ and side == "left")
+        ]
+
+    def put(self, parameter: Tensor, sums: "LayerSums") -> None:
+        """Replace a parameter's sums."""
+        self._sums[parameter] = sums
+
     def take(self, parameter: Tensor) -> LayerSums | None:
         """Return a parameter's sums since the last call, and forget them."""
         return self._sums.pop(parameter, None)
 
+    def has(self, parameter: Tensor) -> bool:
+        """Tell whether a parameter has sums."""
+        return parameter in self._sums
+
     def reset(self) -> None:
         """Forget all sums."""
+        self.epoch += 1
         self._sums.clear()
 
     def remove(self) -> None:
@@ -132,11 +159,13 @@ class Capture:
             if rows is None:
                 continue
             if kind not in sides:
-                dtype = compute_dtype(parameter)
-                n = rows.shape[-1]
-                total = rows.new_zeros(n, dtype=dtype) if self.center else None
-                sides[kind] = SideSum(rows.new_zeros(n, n, dtype=dtype), total)
+                sides[kind] = self.no_rows(parameter, rows.shape[-1], rows.device)
             sides[kind].add(rows)
+
+    def no_rows(self, parameter: Tensor, n: int, device: torch.device) -> SideSum:
+        """Return the sums of no rows of length n."""
+        zeros = torch.zeros(n, n, dtype=compute_dtype(parameter), device=device)
+        return SideSum(zeros, zeros.new_zeros(n) if self.center else None)
 
     def _install(self, module: nn.Module, wanted: Callable[[Tensor], tuple[bool, bool]]) -> None:
         reader = _READERS.get(_layer_type(module))
@@ -150,6 +179,7 @@ class Capture:
             self.refused[weight] = refusal
         elif any(sides):
             site = _Site(self, module, reader, sides)
+            self._sides[weight] = sides
             self._sites.setdefault(weight, []).append(site.kind)
             self._handles.append(module.register_forward_hook(site))
 
@@ -163,6 +193,8 @@ class _Site:
         self.kind = type(module).__name__
         self._capture = weakref.ref(capture)
         self._module = weakref.ref(module)
+        # Sharded modules show another tensor as their weight while they compute.
+        self._parameter = weakref.ref(module.weight)
         self._read = reader
         self._sides = sides
 
@@ -170,8 +202,8 @@ class _Site:
         capture = self._capture()
         if capture is None or not capture.enabled or module is not self._module() or not module.training:
             return
-        weight = module.weight
-        assert isinstance(weight, Tensor)
+        weight, parameter = module.weight, self._parameter()
+        assert isinstance(weight, Tensor) and isinstance(parameter, Tensor)
         if not (torch.is_grad_enabled() and weight.requires_grad and output.requires_grad):
             return
         x = inputs[0].detach()
@@ -180,12 +212,24 @@ class _Site:
             with torch.no_grad(), torch.autocast(grad.device.type, enabled=False):
                 left, right = self._read(module, x, grad, capture.approximation)
                 keep_left, keep_right = self._sides
-                capture.add(weight, self.kind, left if keep_left else None, right if keep_right else None)
+                kept = left if keep_left else None, right if keep_right else None
+                _require_whole(capture.names.get(parameter, self.kind), parameter, *kept)
+                capture.add(parameter, self.kind, *kept)
 
         output.register_hook(receive)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _inert_site, ()
+
+
+def _require_whole(name: str, parameter: Tensor, *sides: Tensor | None) -> None:
+    """Refuse rows that are a part of what a layer sees: second moments of parts are not those of the whole."""
+    for rows, n in zip(sides, matrix_shape(parameter)[-2:], strict=True):
+        if rows is not None and (rows.shape[-1] != n or hasattr(rows, "full_tensor")):
+            raise RuntimeError(
+                f"KPOP: the layer of {name} sees its inputs or outputs in parts, as under tensor parallelism, "
+                "which attach does not serve; without attach, factors come from gradients"
+            )
 
 
 def _inert_site() -> Callable[..., None]:

@@ -1,11 +1,12 @@
 """Kronecker factors and their eigenbases."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ..ops import gram_ema_
+from ._nonfinite import undone_if
 
 
 def eigenbasis(S: Tensor, old: Tensor | None, *, descending: bool = True) -> Tensor | None:
@@ -78,7 +79,9 @@ def _eigenvectors(S: Tensor) -> Tensor | None:
     return None
 
 
-def accumulate(factor: Tensor, scatter: Tensor, *, beta: float, rows: int | None) -> None:
+def accumulate(
+    factor: Tensor, scatter: Tensor, *, beta: float, rows: int | None, found_inf: Tensor | None
+) -> None:
     """Update an exponential average of second moments, in place: S ← beta·S + (1 - beta)·M.
 
     Args:
@@ -87,15 +90,20 @@ def accumulate(factor: Tensor, scatter: Tensor, *, beta: float, rows: int | None
         beta: Decay.
         rows: M is the scatter divided by this; None divides it by its trace, so that the average does not depend
             on the scale of the loss.
+        found_inf: If it is not None and not zero, nothing is changed.
     """
     trace = scatter.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     usable = torch.isfinite(trace) & (trace > 0)
+    if found_inf is not None:
+        usable &= found_inf == 0
     share = torch.where(usable, torch.full_like(trace, 1 - beta), 0.0)
     weight = torch.where(usable, share / (trace if rows is None else rows), 0.0)
     factor.mul_(1 - share).addcmul_(torch.where(usable, scatter, 0.0), weight)
 
 
-def accumulate_gradient(state: dict[str, Any], G: Tensor, *, beta: float, normalize: bool) -> None:
+def accumulate_gradient(
+    state: dict[str, Any], G: Tensor, *, beta: float, normalize: bool, found_inf: Tensor | None
+) -> None:
     """Feed the factors of a state with G Gᵀ and GᵀG: S ← beta·S + (1 - beta)·M.
 
     Args:
@@ -103,13 +111,28 @@ def accumulate_gradient(state: dict[str, Any], G: Tensor, *, beta: float, normal
         G: Gradient, (..., m, n).
         beta: Decay.
         normalize: Divide both by their trace.
+        found_inf: If it is not None and not zero, nothing is changed.
     """
     if normalize:
         largest = G.abs().amax((-2, -1), keepdim=True)
         G = torch.where(largest > 0, G / largest, G)
         norm = torch.linalg.matrix_norm(G, keepdim=True)
         G = torch.where(norm > 0, G / norm, G)
-    if "L" in state:
-        gram_ema_(state["L"], G, beta=beta, alpha=1 - beta, side="left")
-    if "R" in state:
-        gram_ema_(state["R"], G, beta=beta, alpha=1 - beta, side="right")
+    sides: tuple[tuple[Literal["left", "right"], str], ...] = (("left", "L"), ("right", "R"))
+    for side, key in sides:
+        if key in state:
+            average_gram_(state[key], G, beta=beta, alpha=1 - beta, side=side, found_inf=found_inf)
+
+
+def average_gram_(
+    S: Tensor,
+    X: Tensor,
+    *,
+    beta: float,
+    alpha: float,
+    side: Literal["left", "right"],
+    found_inf: Tensor | None,
+) -> None:
+    """S ← beta·S + alpha·X Xᵀ (or XᵀX), unless found_inf is not None and not zero."""
+    with undone_if(found_inf, S) as (target,):
+        gram_ema_(target, X, beta=beta, alpha=alpha, side=side)

@@ -1,8 +1,10 @@
 """What Clean and QClean have in common: low-rank bases, moments of the four parts, and the direction."""
 
 import math
+import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -10,14 +12,14 @@ from torch import Tensor
 
 from .._schema import compute_dtype
 from .._schema.quantize import adam_bound
+from ..ops import Parts, block_lift_, block_project, nystrom_eigh
 from ._base import MatrixOptimizer
 from ._buckets import Work
 from ._checks import require_choices, require_counts, require_fractions, require_nonnegative, require_positive
-from ._nystrom import nystrom_eigh, sketch_generator
-from ._projection import Parts, block_lift, block_project
+from ._nonfinite import undone_if
 from ._refresh import refresh_due
 from ._routing import as_matrices, matrices
-from ._updates import descend_
+from ._updates import bias_correction, learning_rate
 
 SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (
     ("left", "U_L", "eigvals_L"),
@@ -60,6 +62,19 @@ class LowRankOptimizer(MatrixOptimizer):
         columns = super()._explanation(parameter, group)
         return columns if columns["treated"] == "both sides" else columns | {"treated": "Adam"}
 
+    def _granule(self, parameter: Tensor, group: dict[str, Any]) -> int | None:
+        return None if self._is_low_rank(parameter, group) else 1
+
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return the operations of a step: four products with rank r, and sketches of r + p columns a period."""
+        *batch, m, n = self._rule(parameter, group).shape
+        if not self._is_low_rank(parameter, group):
+            return math.prod(batch) * 20.0 * m * n
+        r = min(group["rank"], m, n)
+        sketch, products = r + group["oversampling"], 2 + group["power_iterations"]
+        renewal = 2 * products * (4 * m * n * sketch + 4 * (m + n) * sketch**2)
+        return math.prod(batch) * (40 * m * n + 16 * m * n * r + renewal / group["precondition_frequency"])
+
     def _is_low_rank(self, parameter: Tensor, group: dict[str, Any]) -> bool:
         rule = self._rule(parameter, group)
         return rule.left and rule.right
@@ -72,24 +87,28 @@ class LowRankOptimizer(MatrixOptimizer):
                 self._fallback_step(item)
 
     def _low_rank_step(self, item: Work) -> None:
-        parameter, grad, _, group = item
+        parameter, grad, _, group, found_inf = item
         rule = self._rule(parameter, group)
         G = as_matrices(grad, rule).to(compute_dtype(parameter)).contiguous()
         G = -G if group["maximize"] else G
-        state, step = self._load(item), int(item.state["step"].item())
+        state = self._load(item)
         phase = 1 + (self._position(parameter) if group["stagger"] else 0)
-        if refresh_due(step, period=group["precondition_frequency"], phase=phase):
+        period = group["precondition_frequency"]
+        renewal = self._renewal(item, partial(refresh_due, period=period, phase=phase))
+        if renewal is not None:
             old = state["U_L"], state["U_R"]
-            generator = sketch_generator(group["seed"], step=step)
-            for failed in renew_bases(state, G, group, generator, cold=step == 1):
+            generator = sketch_generator(group["seed"], step=renewal)
+            for failed in renew_bases(state, G, group, generator, cold=renewal == 1):
                 self._count_failures(failed)
             self._settle_bases(item, state)
-            if step > 1:
+            if renewal > 1:
                 carry_moments(state, *old, exact=group["transport"] == "exact", noise=self._noise)
-        U = direction(state, G, group, step, noise=self._noise)
+        parts = direction(state, G, group, item.state["step"], noise=self._noise)
         self._store(item, state)
-        with matrices(parameter, rule) as matrix:
-            descend_(matrix, U, lr=float(group["lr"]), decay=self._decay(group), scale=group["alpha"])
+        lr = learning_rate(group)
+        with matrices(parameter, rule) as matrix, undone_if(found_inf, matrix) as (target,):
+            factors = {"alpha": -lr * group["alpha"], "beta": 1 - lr * self._decay(group)}
+            block_lift_(target, *parts, state["U_L"], state["U_R"], **factors)
 
     @abstractmethod
     def _fallback_step(self, item: Work) -> None:
@@ -97,7 +116,10 @@ class LowRankOptimizer(MatrixOptimizer):
 
     @abstractmethod
     def _load(self, item: Work) -> dict[str, Tensor]:
-        """Return the state of a matrix in floating point, under the keys of `new_low_rank_state`."""
+        """Return the state of a matrix in floating point, under the keys of `new_low_rank_state`.
+
+        It is overwritten; where ``item.found_inf`` is not None it must be a copy.
+        """
 
     @abstractmethod
     def _settle_bases(self, item: Work, state: dict[str, Tensor]) -> None:
@@ -105,7 +127,18 @@ class LowRankOptimizer(MatrixOptimizer):
 
     @abstractmethod
     def _store(self, item: Work, state: dict[str, Tensor]) -> None:
-        """Keep the moments of a loaded state."""
+        """Keep the moments of a loaded state, unless ``item.found_inf`` is not None and not zero."""
+
+
+def sketch_generator(seed: int, *, step: int) -> torch.Generator:
+    """Return the generator of the sketches of a step.
+
+    It lives on the CPU and is a function of its arguments alone, so that a resumed run draws what the
+    uninterrupted one would have drawn, on any device. Parameters share draws: what matters is that a sketch
+    does not depend on the gradient it meets.
+    """
+    words = b"".join(word.to_bytes(8, "little") for word in (seed, step))
+    return torch.Generator().manual_seed(zlib.crc32(words))
 
 
 def new_low_rank_state(
@@ -174,7 +207,7 @@ def carry_moments(
     R_L, R_R = U_L.mT @ old_L, old_R.mT @ U_R
     M, M_A, M_B = (state[key] for key in ("exp_avg", "exp_avg_A", "exp_avg_B"))
     if exact:
-        whole = block_lift(M, M_A, M_B, old_L, old_R)
+        whole = block_lift_(M.new_zeros(*M_A.shape[:-1], M_B.shape[-1]), M, M_A, M_B, None, old_L, old_R)
         M, M_A, M_B, _ = _without_noise(block_project(whole, U_L, U_R), whole, noise)
     else:
         M = R_L @ M @ R_R
@@ -186,21 +219,19 @@ def carry_moments(
 
 
 def direction(
-    state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: int, *, noise: float
-) -> Tensor:
-    """Update moments with a gradient and return what the parameter descends along."""
-    U_L, U_R = state["U_L"], state["U_R"]
-    parts = _without_noise(block_project(G, U_L, U_R), G, noise)
+    state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: Tensor, *, noise: float
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor]:
+    """Update moments with a gradient and return the parts of what the parameter descends along."""
+    bases = state["U_L"], state["U_R"]
+    parts = _without_noise(block_project(G, *bases), G, noise)
     _average(state, parts, *group["betas"])
     main, A, B, C = _normalized_parts(state, parts.C, group, step)
-    scope, gamma = group["limiter_scope"], group["gamma"]
-    if scope == "C":
-        C = _limited(C, state["limited_norm"], gamma)
+    scope, norm, gamma = group["limiter_scope"], state["limited_norm"], group["gamma"]
     if scope == "residual":
-        residual = block_lift(torch.zeros_like(main), A, B, U_L, U_R) + C
-        return U_L @ main @ U_R.mT + _limited(residual, state["limited_norm"], gamma)
-    total = block_lift(main, A, B, U_L, U_R) + C
-    return _limited(total, state["limited_norm"], gamma) if scope == "total" else total
+        return main, None, None, _limited(block_lift_(C, None, A, B, None, *bases), norm, gamma)
+    if scope == "total":
+        return None, None, None, _limited(block_lift_(C, main, A, B, None, *bases), norm, gamma)
+    return main, A, B, _limited(C, norm, gamma) if scope == "C" else C
 
 
 def _without_noise(parts: Parts, G: Tensor, noise: float) -> Parts:
@@ -238,16 +269,18 @@ def _average(state: dict[str, Tensor], parts: Parts, beta1: float, beta2: float)
         state[key].lerp_(square, 1 - beta2)
 
 
-def _normalized_parts(state: dict[str, Tensor], C: Tensor, group: dict[str, Any], step: int) -> Parts:
+def _normalized_parts(state: dict[str, Tensor], C: Tensor, group: dict[str, Any], step: Tensor) -> Parts:
     """Return the parts of the direction: bias-corrected first moments (C itself) over roots of second ones."""
     (beta1, beta2), eps = group["betas"], group["eps"]
     m, n = C.shape[-2:]
     bound = adam_bound(beta1, beta2) if group["clip"] else math.inf
+    correction2 = bias_correction(beta2, step)
 
     def normalized(M: Tensor, beta: float, key: str, pooled: int, bound: float) -> Tensor:
         entries = pooled if group["pool"] == "sum" else 1
-        v = entries * state[key] / (1 - beta2**step)
-        return clipped(M / (1 - beta**step) / (v.sqrt() + eps), bound * math.sqrt(pooled / entries))
+        v = entries * state[key] / correction2
+        corrected = M / bias_correction(beta, step)
+        return clipped(corrected / (v.sqrt() + eps), bound * math.sqrt(pooled / entries))
 
     return Parts(
         normalized(state["exp_avg"], beta1, "exp_avg_sq", 1, bound),

@@ -28,6 +28,7 @@ def refresh_due(step: int, *, period: int, phase: int = 0, first: int = 1) -> bo
 
 def refresh_bases(
     state: dict[str, Any],
+    step: int,
     *,
     transport: Literal["none", "first", "both"],
     method: Literal["eigh", "qr"] = "eigh",
@@ -38,7 +39,8 @@ def refresh_bases(
     A basis that cannot be renewed stays as it is. That of a zero factor stays too, but is no failure.
 
     Args:
-        state: Factors, bases, moments and the step.
+        state: Factors, bases and moments.
+        step: Number of the step; moments are zero on the first.
         transport: Which moments are carried along. "first" carries the second moments with the order of the
             eigenvectors only.
         method: "eigh", or "qr": one step of orthogonal iteration from the old basis.
@@ -59,7 +61,7 @@ def refresh_bases(
             failures += bool(state[factor].any())
             continue
         changes[i], state[basis] = Q.mT @ old, Q
-    if transport == "none" or state["step"] <= 1:
+    if transport == "none" or step <= 1:
         return failures
     if transport == "both":
         rebase_moments_(state["exp_avg"], state["exp_avg_sq"], *changes)

@@ -1,8 +1,9 @@
 """Which rule a parameter gets: by its shape, the layers that use it, its name, and the limits of its group."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -66,8 +67,8 @@ def route(
         treatment: The sides that a name pattern allows, a key of `TREATMENTS`; None allows all.
     """
     if parameter.ndim < 2:
-        return Rule((1, parameter.numel()), False, False, "a vector has no second side")
-    shape = tuple(parameter.shape) if parameter.ndim <= 3 else (parameter.shape[0], parameter[0].numel())
+        return Rule(matrix_shape(parameter), False, False, "a vector has no second side")
+    shape = matrix_shape(parameter)
     if parameter.numel() == 0:
         return Rule(shape, False, False, "empty")
     embedding = "Embedding" in sites
@@ -87,6 +88,18 @@ def route(
         sides.append(allowed and not too_long and size >= shortest_side)
     left, right = sides
     return Rule(shape, left, right, "; ".join(reasons) or "a matrix")
+
+
+def matrix_shape(tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape of a tensor seen as matrices: vectors as (1, n), orders above 3 as (first, rest)."""
+    if tensor.ndim < 2:
+        return 1, tensor.numel()
+    return tuple(tensor.shape) if tensor.ndim <= 3 else (tensor.shape[0], math.prod(tensor.shape[1:]))
+
+
+def shaped_like(tensor: Tensor, rule: Rule) -> Rule:
+    """Return a parameter's rule for a tensor that stands for it, whole or a shard."""
+    return replace(rule, shape=matrix_shape(tensor))
 
 
 def treatment_of(name: str, rules: Rules | None) -> str | None:

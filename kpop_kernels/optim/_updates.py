@@ -1,5 +1,6 @@
 """The two ways a matrix moves: Adam, in a rotated basis or the plain one, and a given direction."""
 
+import math
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from .._schema import compute_dtype
 from ..ops import kron_adam_
 from ._buckets import Work
+from ._nonfinite import on_host, undone_if
 from ._refresh import SIDES
 from ._routing import Rule
 
@@ -30,7 +32,13 @@ def new_rotated_state(parameter: Tensor, rule: Rule, *, identity_factors: bool =
 
 
 def adam_step_(
-    matrix: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any], *, decay: float
+    matrix: Tensor,
+    gradient: Tensor,
+    state: dict[str, Any],
+    group: dict[str, Any],
+    *,
+    decay: float,
+    found_inf: Tensor | None,
 ) -> None:
     """Take a step of Adam in the basis that the state holds, or in the plain one.
 
@@ -40,6 +48,7 @@ def adam_step_(
         state: "step", "exp_avg", "exp_avg_sq" and, for a rotated side, "Q_L", "Q_R". Overwritten.
         group: Hyper-parameters lr, betas, eps, maximize.
         decay: Decoupled weight decay, in units of lr.
+        found_inf: If it is not None and not zero, nothing is changed.
     """
     kron_adam_(
         matrix,
@@ -55,6 +64,7 @@ def adam_step_(
         weight_decay=decay,
         step=state["step"],
         maximize=group["maximize"],
+        found_inf=found_inf,
     )
 
 
@@ -65,7 +75,29 @@ def gradient_like(item: Work, key: str) -> Tensor:
     return -G if item.group["maximize"] else G
 
 
-def descend_(matrix: Tensor, direction: Tensor, *, lr: float, decay: float, scale: float = 1.0) -> None:
+def learning_rate(group: dict[str, Any]) -> float | Tensor:
+    """Return a group's learning rate: a number, or a tensor where reading it would wait for a device."""
+    lr = group["lr"]
+    return float(lr) if not isinstance(lr, Tensor) or on_host(lr.device) else lr
+
+
+def bias_correction(beta: float, step: Tensor) -> float | Tensor:
+    """Return 1 - βᵗ: a number, or a 0-d tensor where reading t would wait for a device."""
+    if on_host(step.device):
+        return 1 - beta ** step.item()
+    t = step if step.device.type == "mps" else step.double()
+    return -torch.expm1(t * math.log(beta)) if beta else torch.ones_like(t)
+
+
+def descend_(
+    matrix: Tensor,
+    direction: Tensor,
+    *,
+    lr: float | Tensor,
+    decay: float,
+    scale: float = 1.0,
+    found_inf: Tensor | None,
+) -> None:
     """W ← (1 - lr·decay) W - lr·scale·U, computed in the direction's dtype and rounded once.
 
     Args:
@@ -74,6 +106,11 @@ def descend_(matrix: Tensor, direction: Tensor, *, lr: float, decay: float, scal
         lr: Learning rate.
         decay: Decoupled weight decay, in units of lr.
         scale: Factor of the direction alone.
+        found_inf: If it is not None and not zero, nothing is changed.
     """
-    moved = matrix.to(direction.dtype) * (1 - lr * decay)
-    matrix.copy_(moved.sub_(direction, alpha=lr * scale))
+    with undone_if(found_inf, matrix) as (target,):
+        moved = target.to(direction.dtype) * (1 - lr * decay)
+        if isinstance(lr, Tensor):
+            target.copy_(moved.addcmul_(direction, lr, value=-scale))
+        else:
+            target.copy_(moved.sub_(direction, alpha=lr * scale))

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .._schema import compute_dtype
-from ._buckets import Work
+from ._buckets import Work, keep
 from ._low_rank import LowRankOptimizer, new_low_rank_state
 from ._routing import Rules
 from ._updates import new_adam_state
@@ -133,13 +133,16 @@ class Clean(LowRankOptimizer):
         )
 
     def _fallback_step(self, item: Work) -> None:
-        self._adam_step(*item)
+        self._adam_step(item)
 
     def _load(self, item: Work) -> dict[str, Tensor]:
-        return item.state
+        if item.found_inf is None:
+            return item.state
+        return {key: tensor.clone() for key, tensor in item.state.items() if key != "step"}
 
     def _settle_bases(self, item: Work, state: dict[str, Tensor]) -> None:
-        """Nothing to do: what was loaded is the state itself."""
+        """Nothing to do: what was loaded is the state itself, or its copy, stored at the end."""
 
     def _store(self, item: Work, state: dict[str, Tensor]) -> None:
-        """Nothing to do: what was loaded is the state itself."""
+        if item.found_inf is not None:
+            keep(item, state)

@@ -1,7 +1,8 @@
 """KPOP: Adam in the eigenbasis of Kronecker-factored curvature."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -187,43 +188,48 @@ class KPOP(MatrixOptimizer):
             parameter, self._rule(parameter, group), identity_factors=group["mode"] == "seed"
         )
 
+    def _prepare(self, parameters: Sequence[Tensor]) -> None:
+        if self._capture is not None:
+            self._exchange.sum_statistics(self._capture, parameters)
+
     def _update(self, work: Sequence[Work]) -> None:
         for item in work:
-            self._update_one(*item)
+            self._update_one(item)
 
-    def _update_one(
-        self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
-    ) -> None:
-        rule = self._rule(parameter, group)
-        gradient = as_matrices(grad, rule).contiguous()
-        self._update_factors(parameter, gradient, state, group)
-        if self._refresh_due(parameter, int(state["step"].item()), group):
-            seed = group["mode"] == "seed"
-            self._failed += refresh_bases(state, transport="none" if seed else "both", descending=not seed)
-        self._adam_step(parameter, grad, state, group)
+    def _update_one(self, item: Work) -> None:
+        self._update_factors(item)
+        step = self._renewal(item, self._schedule(item))
+        if step is not None:
+            seed = item.group["mode"] == "seed"
+            transport: Literal["none", "both"] = "none" if seed else "both"
+            self._failed += refresh_bases(item.state, step, transport=transport, descending=not seed)
+        self._adam_step(item)
 
-    def _refresh_due(self, parameter: Tensor, step: int, group: dict[str, Any]) -> bool:
-        if group["mode"] == "seed":
-            return step <= 10 or step % 100 == 0
-        phase = self._position(parameter) if group["stagger"] else 0
-        return refresh_due(step, period=group["precondition_frequency"], phase=phase)
+    def _schedule(self, item: Work) -> Callable[[int], bool]:
+        """Return what tells of a step whether it decomposes."""
+        if item.group["mode"] == "seed":
+            return _seed_schedule
+        phase = self._position(item.parameter) if item.group["stagger"] else 0
+        return partial(refresh_due, period=item.group["precondition_frequency"], phase=phase)
 
-    def _update_factors(
-        self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]
-    ) -> None:
+    def _update_factors(self, item: Work) -> None:
         """Feed the factors with what the hooks saw; with the gradient if no hook ever saw this parameter."""
+        parameter, grad, state, group, found_inf = item
         beta, normalize = group["factor_beta"], group["factor_norm"] == "trace"
-        sums = None if self._capture is None else self._capture.take(parameter)
+        watched = self._exchange.original(parameter)
+        sums = None if self._capture is None else self._capture.take(watched)
         if sums is None:
-            if id(parameter) not in self._seen:
-                accumulate_gradient(state, gradient, beta=beta, normalize=normalize)
+            if id(watched) not in self._seen:
+                gradient = as_matrices(grad, self._rule(parameter, group)).contiguous()
+                accumulate_gradient(state, gradient, beta=beta, normalize=normalize, found_inf=found_inf)
             return
-        self._seen.add(id(parameter))
+        self._seen.add(id(watched))
         for side, factor, _ in SIDES:
             sides: dict[str, SideSum] = getattr(sums, side)
             if factor in state and sides:
                 scatter, rows = _combined(list(sides.values()))
-                accumulate(state[factor], scatter, beta=beta, rows=None if normalize else rows)
+                counted = None if normalize else rows
+                accumulate(state[factor], scatter, beta=beta, rows=counted, found_inf=found_inf)
 
     def _sites(self, parameter: Tensor) -> list[str]:
         return [] if self._capture is None else self._capture.sites(parameter)
@@ -257,6 +263,10 @@ class KPOP(MatrixOptimizer):
         super()._reset_transients()
         self._capture = None
         self._seen = set()
+
+
+def _seed_schedule(step: int) -> bool:
+    return step <= 10 or step % 100 == 0
 
 
 def _combined(sums: list[SideSum]) -> tuple[Tensor, int]:

@@ -12,8 +12,9 @@ from ..ops import newton_schulz_foreach
 from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_positive
+from ._nonfinite import undone_if
 from ._routing import Rules, matrices
-from ._updates import descend_, gradient_like, new_adam_state
+from ._updates import descend_, gradient_like, learning_rate, new_adam_state
 
 Adjustment = Literal["original", "match_rms_adamw", "spectral"]
 
@@ -123,6 +124,15 @@ class Muon(MatrixOptimizer):
             return new_adam_state(parameter, rule)
         return {"momentum_buffer": parameter.new_zeros(rule.shape, dtype=compute_dtype(parameter))}
 
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return the operations of a step: each of Newton–Schulz takes 4mnk + 2k³ with k the shorter side."""
+        rule = self._rule(parameter, group)
+        if rule.method == "Adam":
+            return super()._cost(parameter, group)
+        *batch, m, n = rule.shape
+        k = min(m, n)
+        return math.prod(batch) * (10 * m * n + group["ns_steps"] * (4 * m * n * k + 2 * k**3))
+
     def _explanation(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, str]:
         columns = super()._explanation(parameter, group)
         return columns if columns["treated"] == "Adam" else columns | {"treated": "orthogonalized"}
@@ -133,7 +143,7 @@ class Muon(MatrixOptimizer):
             if "momentum_buffer" in item.state:
                 orthogonalized.append(item)
             else:
-                self._adam_step(*item)
+                self._adam_step(item)
         for bucket in buckets(orthogonalized, lambda item: item.state["momentum_buffer"]):
             self._orthogonal_step(bucket)
 
@@ -142,18 +152,18 @@ class Muon(MatrixOptimizer):
         group = bucket[0].group
         directions = _orthogonalized([_momentum(item) for item in bucket], group)
         adjust = _ADJUSTMENTS[group["adjust_lr_fn"] or "original"]
-        lr, decay = float(group["lr"]), self._decay(group)
-        for (parameter, *_), direction in zip(bucket, directions, strict=True):
+        lr, decay = learning_rate(group), self._decay(group)
+        for item, direction in zip(bucket, directions, strict=True):
             scale = adjust(*direction.shape[-2:])
-            with matrices(parameter, self._rule(parameter, group)) as matrix:
-                descend_(matrix, direction, lr=lr, decay=decay, scale=scale)
+            with matrices(item.parameter, self._rule(item.parameter, group)) as matrix:
+                descend_(matrix, direction, lr=lr, decay=decay, scale=scale, found_inf=item.found_inf)
 
 
 def _momentum(item: Work) -> Tensor:
     """Update the momentum with a gradient and return what is to be orthogonalized."""
-    B, mu = item.state["momentum_buffer"], item.group["momentum"]
-    G = gradient_like(item, "momentum_buffer")
-    B.lerp_(G, 1 - mu)
+    mu, G = item.group["momentum"], gradient_like(item, "momentum_buffer")
+    with undone_if(item.found_inf, item.state["momentum_buffer"]) as (B,):
+        B.lerp_(G, 1 - mu)
     return G.lerp(B, mu) if item.group["nesterov"] else B
 
 

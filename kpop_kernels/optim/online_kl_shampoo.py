@@ -13,9 +13,10 @@ from ..ops import inverse_root_foreach, syrk
 from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_nonnegative, require_positive
+from ._nonfinite import undone_if
 from ._routing import Rules, matrices
 from ._triangle import pack, packed_length, unpack
-from ._updates import descend_, gradient_like, new_adam_state
+from ._updates import descend_, gradient_like, learning_rate, new_adam_state
 
 Side = Literal["left", "right"]
 
@@ -129,10 +130,10 @@ class OnlineKLShampoo(MatrixOptimizer):
 
     def _decay(self, group: dict[str, Any]) -> float:
         """Return the decay in units of lr, which itself falls with lr (AdamC)."""
-        peak = group["lr_peak"]
+        peak, decay = group["lr_peak"], group["weight_decay"]
         if peak is None:
-            peak = group.get("initial_lr", group["lr"])
-        return group["weight_decay"] * float(group["lr"]) / peak if peak else group["weight_decay"]
+            peak = float(group.get("initial_lr", group["lr"]))
+        return decay * float(group["lr"]) / peak if decay and peak else decay
 
     def _new_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         rule = self._rule(parameter, group)
@@ -149,7 +150,7 @@ class OnlineKLShampoo(MatrixOptimizer):
         whitened = []
         for item in work:
             if "exp_avg_sq" in item.state:
-                self._adam_step(*item)
+                self._adam_step(item)
             else:
                 whitened.append(item)
         for bucket in buckets(whitened, lambda item: item.state["exp_avg"]):
@@ -158,8 +159,8 @@ class OnlineKLShampoo(MatrixOptimizer):
     def _whitened_step(self, bucket: list[Work]) -> None:
         """Move parameters of one group; all their roots are computed in one call."""
         group = bucket[0].group
-        lr, (beta1, beta2), eps = float(group["lr"]), group["betas"], group["eps"]
-        fresh = [item for item in bucket if item.state["step"] == 1]
+        lr, (beta1, beta2), eps = learning_rate(group), group["betas"], group["eps"]
+        fresh = [item for item in bucket if self._renewal(item, _is_first) is not None]
         first = [_first_factors(item.state, gradient_like(item, "exp_avg"), eps=eps) for item in fresh]
         self._renew_roots(fresh, first)
         gradients = [gradient_like(item, "exp_avg") for item in bucket]
@@ -168,11 +169,13 @@ class OnlineKLShampoo(MatrixOptimizer):
             for item, G in zip(bucket, gradients, strict=True)
         ]
         roots = self._renew_roots(bucket, factors)
-        for (parameter, _, state, _), G, P in zip(bucket, gradients, roots, strict=True):
-            U = _whitened(_nesterov_momentum(G, state["exp_avg"], beta1), P)
+        for item, G, P in zip(bucket, gradients, roots, strict=True):
+            with undone_if(item.found_inf, item.state["exp_avg"]) as (M,):
+                U = _whitened(_nesterov_momentum(G, M, beta1), P)
             scale = _shape_scale(*U.shape[-2:]) / math.sqrt(nesterov_variance(beta1))
-            with matrices(parameter, self._rule(parameter, group)) as matrix:
-                descend_(matrix, U, lr=lr, decay=self._decay(group), scale=scale)
+            decay = self._decay(group)
+            with matrices(item.parameter, self._rule(item.parameter, group)) as matrix:
+                descend_(matrix, U, lr=lr, decay=decay, scale=scale, found_inf=item.found_inf)
 
     def _renew_roots(self, work: list[Work], factors: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
         """Keep new factors and their roots in the states, and return the roots in full.
@@ -190,7 +193,10 @@ class OnlineKLShampoo(MatrixOptimizer):
         for (i, factor, root), P in zip(places, computed, strict=True):
             state = work[i].state
             failed = ~P.isfinite().flatten(-2).all(-1)
-            self._count_failures(failed)
+            left_out = work[i].found_inf
+            self._count_failures(failed if left_out is None else failed & (left_out == 0))
+            if left_out is not None:
+                failed = failed | (left_out != 0)
             roots[i][root] = torch.where(failed[..., None, None], unpack(state[root]), P)
             state[root] = pack(roots[i][root])
             state[factor] = torch.where(failed[..., None], state[factor], pack(factors[i][factor]))
@@ -226,6 +232,10 @@ def nesterov_variance(beta1: float) -> float:
     others; the sum of their squares is the result.
     """
     return (1 - beta1) / (1 + beta1) * (1 + 2 * beta1 - 2 * beta1**3)
+
+
+def _is_first(step: int) -> bool:
+    return step == 1
 
 
 def _shape_scale(m: int, n: int) -> float:

@@ -15,7 +15,7 @@ from ..ops import (
     quantize_dynamic8,
     quantize_int8_foreach,
 )
-from ._buckets import Work
+from ._buckets import Work, keep
 from ._checks import require_choices
 from ._low_rank import LowRankOptimizer, new_low_rank_state
 from ._routing import Rules, as_matrices, matrices
@@ -27,6 +27,14 @@ _SMALLEST = 4096
 
 _MOMENTS = ("exp_avg", "exp_avg_A", "exp_avg_B")
 _BASES = ("U_L", "U_R")
+_KEPT_AS_THEY_ARE = (
+    "eigvals_L",
+    "eigvals_R",
+    "exp_avg_sq_A",
+    "exp_avg_sq_B",
+    "exp_avg_sq_C",
+    "limited_norm",
+)
 _KINDS = {"exp_avg": 0, "exp_avg_A": 1, "exp_avg_B": 2, "U_L": 3, "U_R": 4, "adam": 5}
 """Numbers of the streams of random bits that a parameter has; every parameter has eight of its own."""
 
@@ -155,15 +163,24 @@ class QClean(LowRankOptimizer):
             for key in (*_MOMENTS, *_BASES):
                 state |= _no_affine(key, state.pop(key).shape, device)
             return state | _no_dynamic("exp_avg_sq", state.pop("exp_avg_sq").shape, device)
-        if parameter.ndim > 1 and parameter.numel() >= _SMALLEST and parameter.dtype in QUANTIZABLE:
+        if self._in_blocks(parameter):
             affine = _no_affine("exp_avg", rule.shape, device)
             return affine | _no_dynamic("exp_avg_sq", rule.shape, device)
         return new_adam_state(parameter, rule)
 
+    def _in_blocks(self, parameter: Tensor) -> bool:
+        """Tell whether Adam's moments of a parameter are kept in blocks; so are those of its shards."""
+        whole = self._exchange.original(parameter)
+        return whole.ndim > 1 and whole.numel() >= _SMALLEST and whole.dtype in QUANTIZABLE
+
+    def _granule(self, parameter: Tensor, group: dict[str, Any]) -> int | None:
+        granule = super()._granule(parameter, group)
+        return _BLOCK_SIZE if granule and self._in_blocks(parameter) else granule
+
     def _fallback_step(self, item: Work) -> None:
-        parameter, grad, state, group = item
+        parameter, grad, state, group, found_inf = item
         if "exp_avg" in state:
-            self._adam_step(*item)
+            self._adam_step(item)
             return
         rule = self._rule(parameter, group)
         with matrices(parameter, rule) as matrix:
@@ -177,12 +194,14 @@ class QClean(LowRankOptimizer):
                 beta2=group["betas"][1],
                 eps=group["eps"],
                 weight_decay=self._decay(group),
-                step=int(state["step"].item()),
+                step=state["step"],
                 seed=group["seed"],
                 stream=self._stream(parameter, "adam"),
+                offset=self._exchange.offset(parameter),
                 block_size=_BLOCK_SIZE,
                 clip=None if group["clip"] else torch.inf,
                 maximize=group["maximize"],
+                found_inf=found_inf,
             )
 
     def _load(self, item: Work) -> dict[str, Tensor]:
@@ -190,7 +209,10 @@ class QClean(LowRankOptimizer):
         keys = (*_MOMENTS, *_BASES)
         lists = zip(*(_affine(state, key) for key in keys), strict=True)
         restored = dequantize_int8_foreach(*map(list, lists), block_size=_BLOCK_SIZE)
-        loaded = state | {key: values.to(dtype) for key, values in zip(keys, restored, strict=True)}
+        loaded = {
+            key: state[key] if item.found_inf is None else state[key].clone() for key in _KEPT_AS_THEY_ARE
+        }
+        loaded |= {key: values.to(dtype) for key, values in zip(keys, restored, strict=True)}
         second = dequantize_dynamic8(*_dynamic(state, "exp_avg_sq"), block_size=_BLOCK_SIZE)
         loaded["exp_avg_sq"] = second.to(dtype)
         _orthonormalize(loaded, item.group)
@@ -207,8 +229,9 @@ class QClean(LowRankOptimizer):
 
     def _store(self, item: Work, state: dict[str, Tensor]) -> None:
         self._keep_affine(item, state, _MOMENTS, rounding="stochastic")
+        keep(item, {key: state[key] for key in _KEPT_AS_THEY_ARE})
         kept = quantize_dynamic8(state["exp_avg_sq"].float(), block_size=_BLOCK_SIZE)
-        item.state.update({f"exp_avg_sq_{name}": tensor for name, tensor in kept._asdict().items()})
+        keep(item, {f"exp_avg_sq_{name}": tensor for name, tensor in kept._asdict().items()})
 
     def _keep_affine(
         self,
@@ -224,11 +247,11 @@ class QClean(LowRankOptimizer):
             block_size=_BLOCK_SIZE,
             rounding=rounding,
             seed=item.group["seed"],
-            step=int(item.state["step"].item()),
+            step=item.state["step"],
             stream=[self._stream(item.parameter, key) for key in keys],
         )
         for key, blocks in zip(keys, kept, strict=True):
-            item.state.update({f"{key}_{name}": tensor for name, tensor in blocks._asdict().items()})
+            keep(item, {f"{key}_{name}": tensor for name, tensor in blocks._asdict().items()})
 
     def _stream(self, parameter: Tensor, kind: str) -> int:
         return 8 * self._position(parameter) + _KINDS[kind]

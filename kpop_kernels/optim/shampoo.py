@@ -1,6 +1,7 @@
 """Shampoo: gradients whitened on every side by roots of their second moments."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,9 +14,10 @@ from ._base import MatrixOptimizer
 from ._blocks import Blocks, cut
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_nonnegative, require_positive
+from ._nonfinite import undone_if
 from ._refresh import refresh_due
 from ._routing import Rules, matrices
-from ._updates import descend_, gradient_like, new_adam_state
+from ._updates import bias_correction, descend_, gradient_like, learning_rate, new_adam_state
 
 
 class Shampoo(MatrixOptimizer):
@@ -160,7 +162,7 @@ class Shampoo(MatrixOptimizer):
             if "root_0" in item.state:
                 whitened.append(item)
             else:
-                self._adam_step(*item)
+                self._adam_step(item)
         for bucket in buckets(whitened, lambda item: item.state["exp_avg"]):
             self._whitened_step(bucket)
 
@@ -173,7 +175,7 @@ class Shampoo(MatrixOptimizer):
             _accumulate(item, blocks.split(G))
             phase = self._position(item.parameter) if item.group["stagger"] else 0
             period = item.group["precondition_frequency"]
-            if refresh_due(int(item.state["step"].item()), period=period, phase=phase):
+            if self._renewal(item, partial(refresh_due, period=period, phase=phase)) is not None:
                 due.append(item)
         self._renew_roots(due)
         for item, G in zip(bucket, gradients, strict=True):
@@ -194,17 +196,18 @@ class Shampoo(MatrixOptimizer):
                 self._count_failures(~finite)
 
     def _move(self, item: Work, G: Tensor) -> None:
-        parameter, _, state, group = item
+        parameter, _, state, group, found_inf = item
         blocks, full = self._cut(parameter, group)
         beta1, _ = group["betas"]
-        state["exp_avg"].lerp_(G, 1 - beta1)
-        M = state["exp_avg"] / (1 - beta1 ** state["step"].item())
+        with undone_if(found_inf, state["exp_avg"]) as (average,):
+            average.lerp_(G, 1 - beta1)
+        M = average / bias_correction(beta1, state["step"])
         U = blocks.join(_whitened(blocks.split(M), state, full))
         if group["graft"] != "none":
             U = _grafted(U, _graft_direction(M, G, item), matrix_dims=len(blocks.dims))
-        rule = self._rule(parameter, group)
+        rule, lr, decay = self._rule(parameter, group), learning_rate(group), self._decay(group)
         with matrices(parameter, rule) as matrix:
-            descend_(matrix, U.reshape(rule.shape), lr=float(group["lr"]), decay=self._decay(group))
+            descend_(matrix, U.reshape(rule.shape), lr=lr, decay=decay, found_inf=found_inf)
 
 
 def _order(state: dict[str, Any]) -> int:
@@ -223,18 +226,19 @@ def _accumulate(item: Work, G: Tensor) -> None:
         beta = item.group["betas"][1]
         alpha = 1 - beta
     for i in range(_order(item.state)):
-        factor, rows = item.state[f"factor_{i}"], _unfolded(G, i)
-        if factor.ndim == 3:
-            gram_ema_(factor, rows, beta=beta, alpha=alpha, side="left")
-        else:
-            factor.mul_(beta).add_(rows.square().sum(-1), alpha=alpha)
+        rows = _unfolded(G, i)
+        with undone_if(item.found_inf, item.state[f"factor_{i}"]) as (factor,):
+            if factor.ndim == 3:
+                gram_ema_(factor, rows, beta=beta, alpha=alpha, side="left")
+            else:
+                factor.mul_(beta).add_(rows.square().sum(-1), alpha=alpha)
 
 
 def _damped(item: Work, side: int) -> Tensor:
     """Return a factor, bias-corrected and damped."""
     factor, group = item.state[f"factor_{side}"], item.group
     if group["accumulation"] == "ema":
-        factor = factor / (1 - group["betas"][1] ** item.state["step"].item())
+        factor = factor / bias_correction(group["betas"][1], item.state["step"])
     if factor.ndim == 2:
         return factor + group["damping"] * factor.amax(-1, keepdim=True)
     damped = factor.clone()
@@ -281,9 +285,10 @@ def _graft_direction(M: Tensor, G: Tensor, item: Work) -> Tensor:
     """Return the update whose norm is wanted: the momentum, or Adam's."""
     if item.group["graft"] == "sgd":
         return M
-    v, beta2 = item.state["exp_avg_sq"], item.group["betas"][1]
-    v.mul_(beta2).addcmul_(G, G, value=1 - beta2)
-    return M / ((v / (1 - beta2 ** item.state["step"].item())).sqrt() + item.group["eps"])
+    beta2 = item.group["betas"][1]
+    with undone_if(item.found_inf, item.state["exp_avg_sq"]) as (v,):
+        v.mul_(beta2).addcmul_(G, G, value=1 - beta2)
+    return M / ((v / bias_correction(beta2, item.state["step"])).sqrt() + item.group["eps"])
 
 
 def _grafted(U: Tensor, wanted: Tensor, *, matrix_dims: int) -> Tensor:

@@ -1,6 +1,7 @@
 """SOAP: Adam in the eigenbasis of Shampoo's factors."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
@@ -125,21 +126,21 @@ class SOAP(MatrixOptimizer):
 
     def _update(self, work: Sequence[Work]) -> None:
         for item in work:
-            self._update_one(*item)
+            self._update_one(item)
 
-    def _update_one(
-        self, parameter: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
-    ) -> None:
-        rule = self._rule(parameter, group)
-        gradient = as_matrices(grad, rule).contiguous()
+    def _update_one(self, item: Work) -> None:
+        group = item.group
+        gradient = as_matrices(item.grad, self._rule(item.parameter, group)).contiguous()
         beta = group["betas"][1] if group["shampoo_beta"] is None else group["shampoo_beta"]
-        accumulate_gradient(state, gradient, beta=beta, normalize=False)
-        self._refresh(parameter, state, group)
-        self._adam_step(parameter, grad, state, group)
+        accumulate_gradient(item.state, gradient, beta=beta, normalize=False, found_inf=item.found_inf)
+        self._refresh(item)
+        self._adam_step(item)
 
-    def _refresh(self, parameter: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        step, first = int(state["step"].item()), _FIRST_REFRESH[group["first_basis"]]
-        phase = self._position(parameter) if group["stagger"] else 0
-        if refresh_due(step, period=group["precondition_frequency"], phase=phase, first=first):
+    def _refresh(self, item: Work) -> None:
+        group, first = item.group, _FIRST_REFRESH[item.group["first_basis"]]
+        phase = self._position(item.parameter) if group["stagger"] else 0
+        period = group["precondition_frequency"]
+        step = self._renewal(item, partial(refresh_due, period=period, phase=phase, first=first))
+        if step is not None:
             method: Literal["eigh", "qr"] = "eigh" if step == first else group["method"]
-            self._failed += refresh_bases(state, transport=group["transport"], method=method)
+            self._failed += refresh_bases(item.state, step, transport=group["transport"], method=method)

@@ -3,3 +3,13 @@
 from .blockwise import BLOCKWISE as BLOCKWISE
 from .blockwise import BlockwiseConfig as BlockwiseConfig
 from .crossover import eigh_from as eigh_from
+from .products import LARGE as LARGE
+from .products import LARGE_IN_REGISTERS as LARGE_IN_REGISTERS
+from .products import SMALL as SMALL
+from .products import ProductConfig as ProductConfig
+from .products import product_config as product_config
+from .rotations import LARGE_TILES as LARGE_TILES
+from .rotations import PASS as PASS
+from .rotations import SMALL_TILES as SMALL_TILES
+from .rotations import RotationConfig as RotationConfig
+from .rotations import rotation_config as rotation_config

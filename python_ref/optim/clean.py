@@ -19,30 +19,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from python_ref.block_project import project
+from python_ref.nystrom import nystrom
+
 Sketch = Callable[[int, str, int], Tensor]
 """The random columns of a refresh: from its step, its side and their number."""
-
-
-def nystrom(
-    A: Tensor, Psi: Tensor, U: Tensor | None, rank: int, power_iterations: int
-) -> tuple[Tensor, Tensor]:
-    """Return the leading eigenpairs of a symmetric positive semidefinite matrix.
-
-    A_nys = Y (ΩᵀY)⁻¹ Yᵀ with Y = AΩ is the Nyström approximation on the sketch Ω; its eigenpairs come from the
-    singular vectors of Y C⁻¹ with CᵀC = ΩᵀY. A shift of A by ν, taken off again, makes C exist.
-    """
-    start = Omega = torch.linalg.qr(Psi if U is None else torch.cat([U, Psi], dim=1)).Q
-    for _ in range(power_iterations):
-        Omega = torch.linalg.qr(A @ Omega).Q
-    Y = A @ Omega
-    nu = 2.0 ** (math.floor(math.log2(torch.linalg.matrix_norm(Y, 2).item())) - 52)
-    Y = Y + nu * Omega
-    B = Omega.T @ Y
-    C = torch.linalg.cholesky((B + B.T) / 2).T
-    vectors, sigma, _ = torch.linalg.svd(torch.linalg.solve(C.T, Y.T).T, full_matrices=False)
-    vectors, eigvals = vectors[:, :rank], (sigma**2 - nu).clamp_min(0)[:rank]
-    agreement = (vectors * (start[:, :rank] if U is None else U)).sum(0)
-    return torch.where(agreement < 0, -vectors, vectors), eigvals
 
 
 @dataclass
@@ -180,9 +161,3 @@ class Clean:
         excess = max(norm / self.limited_norm / self.gamma, 1.0) if self.limited_norm > 0 else 1.0
         self.limited_norm = norm / excess
         return X / excess
-
-
-def project(G: Tensor, U_L: Tensor, U_R: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the four parts of G; P G is G - U(UᵀG) whether or not U is orthonormal."""
-    P_L, P_R = (torch.eye(len(U), dtype=U.dtype) - U @ U.T for U in (U_L, U_R))
-    return U_L.T @ G @ U_R, P_L @ G @ U_R, U_L.T @ G @ P_R, P_L @ G @ P_R

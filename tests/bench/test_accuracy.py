@@ -37,6 +37,12 @@ def test_the_committed_page_has_the_rows_of_the_command():
     assert all(f"n = {n} |" in committed for n in accuracy.SIZES)
 
 
+def test_every_error_on_the_committed_page_is_within_what_is_stated():
+    rows = [line for line in accuracy.DOCUMENT.read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) > 40
+    assert not any("**" in row for row in rows)
+
+
 @pytest.mark.parametrize("route", accuracy.ROUTES, ids=lambda route: route.name)
 def test_an_error_beyond_what_is_stated_is_bold(route, monkeypatch):
     backend = backends.get(route.backend)

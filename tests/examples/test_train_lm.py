@@ -37,7 +37,8 @@ def read_report(directory):
 def demo(tmp_path_factory):
     """One short comparison in its own process: what it printed, and where it wrote."""
     out = tmp_path_factory.mktemp("demo") / "made" / "by the program"
-    command = [sys.executable, SCRIPT, "--steps", "8", "--kpop-mode", "seed", "--seed", "3", "--out", out]
+    options = ["--optimizers", "adamw,kpop", "--kpop-mode", "seed", "--steps", "8", "--seed", "3"]
+    command = [sys.executable, SCRIPT, *options, "--out", out]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
@@ -169,7 +170,7 @@ def test_without_adamw_there_is_nothing_to_reach(tmp_path, capsys):
         (["--data", "."], "cannot read .: Is a directory."),
         (["--data", "short.txt"], "short.txt is too short for one batch"),
         (["--data", "empty.txt"], "empty.txt is too short for one batch"),
-        (["--optimizers", "adam"], "unknown optimizer 'adam'; known are adamw, kpop, kpop_seed."),
+        (["--optimizers", "adam"], "unknown optimizer 'adam'; known are adamw, kpop, soap,"),
         (["--optimizers", "adamw,"], "unknown optimizer ''"),
         (["--steps", "0"], "'0' is not a whole number of at least 1."),
         (["--steps", "-3"], "'-3' is not a whole number of at least 1."),

@@ -149,9 +149,17 @@ def test_interrupt_asks_first_and_insists_then():
     assert signal.getsignal(signal.SIGINT) is previous
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+SWEPT = json.loads(sweep_train_lm.RESULTS.read_text())
+
+
+def test_what_the_readme_compares_has_been_swept():
+    assert SWEPT.keys() >= {"adamw", "kpop", "kpop_seed"}
+    assert SWEPT.keys() <= OPTIMIZERS.keys()
+
+
+@pytest.mark.parametrize("name", SWEPT)
 def test_learning_rate_is_the_best_of_the_committed_sweep(name):
-    results = json.loads(sweep_train_lm.RESULTS.read_text())[name]["results"]
+    results = SWEPT[name]["results"]
     assert [result["lr"] for result in results] == list(OPTIMIZERS[name].grid)
     finite = [result for result in results if result["final_val_loss"] is not None]
     assert min(finite, key=lambda result: result["final_val_loss"])["lr"] == OPTIMIZERS[name].lr

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.machine_code.expectations import Expect
+from tests.machine_code.expectations import MMA_SYNC, Expect
 
 # Four groups of 8 elements a thread: codes move 8 bytes at a time, elements 16. Kernels that take any element type
 # hold the accesses of float32 (8), bfloat16 and float16 (4 each).
@@ -42,6 +42,22 @@ _ADAM8 = Expect(
     max_shared=_TABLES,
 )
 
+
+def _root(n: int, float16: bool, max_registers: int) -> Expect:
+    """Three products a step; the source holds dynamic shared memory, which is not counted here, below 98 KiB."""
+    tiles = n // 8
+    products = {"HMMA.16816.F32": 3 * tiles * tiles // 2, "LDSM": 3 * tiles * tiles // 4}
+    return Expect(
+        vector_loads=False,
+        vector_stores=False,
+        no_fma=False,
+        tensor_cores=MMA_SYNC,
+        counts=products if float16 else {"HMMA.1688.F32.TF32": 9 * tiles * tiles, "F2F": 0},
+        max_registers=max_registers,
+        max_shared=1024,
+    )
+
+
 # By source file: the beginnings of kernel names, each of which must match a kernel, and what they share.
 CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
     "quantize_int8.cu": {
@@ -73,6 +89,14 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
     "adam8.cu": {
         "kpop::adam8": _ADAM8,
         "kpop::list_adam8": replace(_ADAM8, max_registers=224),
+    },
+    "inverse_root.cu": {
+        "kpop::inverse_root<kpop::Float32Products, 32>": _root(32, False, 128),
+        "kpop::inverse_root<kpop::Float32Products, 64>": _root(64, False, 192),
+        "kpop::inverse_root<kpop::Float32Products, 128>": _root(128, False, 255),
+        "kpop::inverse_root<kpop::Float16Products, 32>": _root(32, True, 128),
+        "kpop::inverse_root<kpop::Float16Products, 64>": _root(64, True, 192),
+        "kpop::inverse_root<kpop::Float16Products, 128>": _root(128, True, 255),
     },
     "stochastic_round.cu": {
         "kpop::stochastic_round": Expect(

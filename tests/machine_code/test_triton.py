@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kpop_kernels.tuning import BlockwiseConfig
+from kpop_kernels.tuning import SMALL, BlockwiseConfig
 from tests.emulation.tools import require_tool
 from tests.emulation.triton.source_rules import launched_files
 from tests.machine_code import report
@@ -19,10 +19,18 @@ if HAS_TRITON:
     from kpop_kernels.backends.triton.launch import launch
     from tests.emulation.triton import kernels as door_kernels
     from tests.emulation.triton.operators import mutated
-    from tests.machine_code.triton_cases import FILES, adam8, all_cases, quantize_int8
-    from tests.machine_code.triton_toolchain import TARGETS, compile_case, compile_launches, specializations
+    from tests.machine_code.triton_cases import (
+        FILES,
+        adam8,
+        all_cases,
+        coupled,
+        grouped,
+        quantize_int8,
+        symmetric,
+    )
+    from tests.machine_code.triton_toolchain import compile_case, compile_launches, specializations
 
-CASES = [(case, target) for case in all_cases() for target in TARGETS] if HAS_TRITON else []
+CASES = [(case, target) for case in all_cases() for target in case.expect] if HAS_TRITON else []
 DOORS = BlockwiseConfig(elements=2048, num_warps=4)
 
 
@@ -102,6 +110,17 @@ def test_numbers_given_by_value_do_not_compile_anew(monkeypatch):
             adam8.launch(lr=float(i), step=i)
 
     assert specializations(launches, "sm_90") == 1
+
+
+def test_coefficients_of_products_do_not_compile_anew():
+    def launches():
+        for alpha, beta in ((0.1, 0.9), (1.0, 1.0), (-16.0, 2.0)):
+            symmetric.launch(torch.float16, SMALL[2], alpha=alpha, beta=beta)
+            grouped.launch(torch.float16, SMALL[2], kernel="wide", alpha=alpha)
+            coupled.launch(torch.float16, SMALL[2], a=alpha)
+
+    # The coupled step has a kernel for P beside that for Y and Z.
+    assert specializations(launches, "sm_90") == 1 + 1 + 2
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

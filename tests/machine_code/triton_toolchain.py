@@ -36,7 +36,7 @@ class Case:
         kernel: Name of the kernel.
         variant: What sets the case apart from the kernel's others.
         launch: Calls the host launcher with CPU tensors.
-        expect: What the code must be, for each target.
+        expect: What the code must be, for each target that the case is shipped for.
     """
 
     kernel: str

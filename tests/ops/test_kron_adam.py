@@ -77,6 +77,9 @@ SETTINGS = [
     pytest.param({"step": 1_000_000}, id="bias corrections gone"),
     pytest.param({"eps": 0.5}, id="large eps"),
     pytest.param({"lr": 0.0}, id="moments only"),
+    pytest.param({"clip": 0.3}, id="clip"),
+    pytest.param({"exp_avg_basis": "original"}, id="first moment in the original basis"),
+    pytest.param({"exp_avg_basis": "original", "maximize": True, "clip": 0.5}, id="all of it"),
 ]
 
 
@@ -180,6 +183,19 @@ REJECTED = [
     pytest.param({"beta2": -0.1}, ValueError, "beta2 is -0.1", id="beta2"),
     pytest.param({"eps": -1e-8}, ValueError, "eps is -1e-08, it must not be negative", id="eps"),
     pytest.param({"weight_decay": float("nan")}, ValueError, "weight_decay is nan", id="decay"),
+    pytest.param({"clip": -1.0}, ValueError, "clip is -1.0, it must not be negative", id="clip"),
+    pytest.param(
+        {"exp_avg_basis": "left"},
+        ValueError,
+        "exp_avg_basis is 'left', it must be one of 'rotated', 'ori",
+        id="basis",
+    ),
+    pytest.param(
+        {"exp_avg": kpop_kernels.quantize_int8(ONES)},
+        TypeError,
+        "exp_avg is in 8-bit blocks and exp_avg_sq is not",
+        id="one moment in blocks",
+    ),
     pytest.param({"step": 0}, ValueError, "step is 0, it must be at least 1", id="step"),
     pytest.param({"param": ONES[:1].expand(2, 3)}, ValueError, "param is expanded", id="expanded param"),
     pytest.param(

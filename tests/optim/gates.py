@@ -29,6 +29,7 @@ class Gate:
         low: Lower edge of the band.
         high: Upper edge of the band.
         stop_after: Steps taken of the 600-step schedule; None means all.
+        seeds: Of the runs that are averaged.
     """
 
     name: str
@@ -38,12 +39,13 @@ class Gate:
     low: float
     high: float
     stop_after: int | None = None
+    seeds: tuple[int, ...] = SEEDS
 
     def values(self) -> list[float]:
         """The measured number for each seed."""
         runs = (
             train_autoencoder(self.make_optimizer, seed, lr=self.lr, stop_after=self.stop_after)
-            for seed in SEEDS
+            for seed in self.seeds
         )
         return [self.measure(run) for run in runs]
 

@@ -119,26 +119,6 @@ def _disturb(state, change):
                 state[moment] = state[moment].roll(2, dims=dim)
 
 
-FAULTS = {
-    "first moment not carried": {"kron_rotate": lambda m, P_L, P_R, inverse: m},
-    "first moment carried the wrong way": {
-        "kron_rotate": lambda m, P_L, P_R, inverse: kron_rotate(m, P_L, P_R)
-    },
-    "columns of the second moment not reordered": {"_reordered": lambda v, rows, columns: v},
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_the_oracle_sees_faults_of_the_transport(fault, monkeypatch):
-    for name, faulty in fault.items():
-        monkeypatch.setattr(_refresh, name, faulty)
-    options = {"method": "qr", "precondition_frequency": 3}
-    errors = [
-        (found - expected).abs().max() for found, expected, *_ in steps_with_the_oracle((40, 17), **options)
-    ]
-    assert max(errors) > 1e-4
-
-
 def refresh_steps(optimizer, params, steps, monkeypatch):
     """For each step, the positions of the parameters that were decomposed in it."""
     decomposed = []

@@ -6,15 +6,20 @@ import torch
 
 from . import (
     adam8,
+    block_project,
     dynamic8,
+    eigenbasis,
     ema8,
     gram,
     inverse_root,
     kron,
+    kron_adam8,
     newton_schulz,
+    nystrom,
     quantize_int8,
     stochastic_round,
     symmetric,
+    whiten,
 )
 
 DEVICES: tuple[str, ...] = ()
@@ -32,7 +37,15 @@ def implementations() -> dict[str, Callable[..., None]]:
         "gram_ema_": gram.gram_ema_,
         "kron_rotate": kron.kron_rotate,
         "kron_adam_": kron.kron_adam_,
+        "kron_adam8_": kron_adam8.kron_adam8_,
         "rebase_moments_": kron.rebase_moments_,
+        "refresh_eigenbasis": eigenbasis.refresh_eigenbasis,
+        "nystrom_eigh": nystrom.nystrom_eigh,
+        "block_project": block_project.block_project,
+        "block_lift_": block_project.block_lift_,
+        "whiten": whiten.whiten,
+        "whiten_update_": whiten.whiten_update_,
+        "kl_gram_ema_": whiten.kl_gram_ema_,
         "quantize_int8": quantize_int8.quantize_int8,
         "dequantize_int8": quantize_int8.dequantize_int8,
         "quantize_dynamic8": dynamic8.quantize_dynamic8,

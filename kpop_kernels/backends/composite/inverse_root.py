@@ -8,10 +8,14 @@ from torch import Tensor
 
 from ... import coefficients
 from ..._schema import compute_dtype
+from .. import _lists
 from .._spectrum import eigh_factor, normalize, spectrum_bound
 from .symmetric import mirror
 
 Rounding = Callable[[Tensor, float], Tensor]
+
+TINY = 8
+"""Up to this order there are too few roundings to average out; such matrices are computed in float64."""
 
 
 def inverse_root(
@@ -32,9 +36,10 @@ def inverse_root(
     if not A.numel():
         bound.zero_()
         return
-    S = A.to(compute_dtype(A)).reshape(-1, n, n)
+    dtype = torch.float64 if n <= TINY and A.device.type != "mps" else compute_dtype(A)
+    S = A.to(dtype).reshape(-1, n, n)
     normalized = normalize(S, damping, relative_damping)
-    rounding = _rounding("fp32" if A.dtype == torch.float64 else precision)
+    rounding = _rounding("fp32" if dtype == torch.float64 else precision)
     if method == "eigh":
         factor = eigh_factor(normalized.Y, p)
         X = factor @ factor.mT
@@ -47,18 +52,8 @@ def inverse_root(
 def inverse_root_foreach(
     A: Sequence[Tensor], out: Sequence[Tensor], bounds: Sequence[Tensor], p: int, **options: Any
 ) -> None:
-    """Write the roots of a list: tensors of one size are computed as one batch."""
-    sizes: dict[int, list[int]] = {}
-    for i, item in enumerate(A):
-        sizes.setdefault(item.shape[-1], []).append(i)
-    for n, members in sizes.items():
-        counts = [bounds[i].numel() for i in members]
-        S = torch.cat([A[i].reshape(count, n, n) for i, count in zip(members, counts, strict=True)])
-        root, bound = torch.empty_like(S), torch.empty(len(S), dtype=compute_dtype(S), device=S.device)
-        inverse_root(S, p, **options, out=(root, bound))
-        for i, X, L in zip(members, root.split(counts), bound.split(counts), strict=True):
-            out[i].copy_(X.reshape(out[i].shape))
-            bounds[i].copy_(L.reshape(bounds[i].shape))
+    """Write the roots of a list and the bounds of the spectra."""
+    _lists.inverse_roots(inverse_root, A, out, bounds, p, **options)
 
 
 def _iterated_root(

@@ -1,13 +1,15 @@
 """Inverse roots: small matrices iterated in the cache by one kernel call, large ones by their eigenvalues."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ... import coefficients
 from ...tuning import eigh_from
-from .._spectrum import eigh_factor, normalize
+from .._spectrum import Normalized, eigh_factor
 from .native import kernels, threads
 from .symmetric import syrk
 
@@ -44,15 +46,14 @@ def inverse_root_foreach(
         else:
             source, target, bound_target = _readable(S), _writable(root), _writable(bound)
             temporaries += [(source, source), (root, target), (bound, bound_target)]
-            n = S.shape[-1]
-            pointers = (source.data_ptr(), target.data_ptr(), bound_target.data_ptr())
-            batches.append((*pointers, S.numel() // n**2, n))
+            batches.append(_batch(source, target, bound_target))
     if not batches:
         return
     kernels().inverse_root(
         batches,
         p,
         schedule=schedule,
+        shorter=_shorter(tuple(schedule)),
         second_stage=second_stage,
         damping=damping,
         relative_damping=relative_damping,
@@ -63,15 +64,38 @@ def inverse_root_foreach(
             tensor.copy_(written)
 
 
+@lru_cache
+def _shorter(schedule: tuple[float, ...]) -> tuple[tuple[float, tuple[float, ...]], ...]:
+    """Return what may replace a schedule where the spectrum allows it: the default's promise is its error."""
+    if schedule != _flat(coefficients.inverse_root_schedule("cushioned")):
+        return ()
+    return tuple((least, _flat(shorter)) for least, shorter in coefficients.shorter_schedules())
+
+
+def _flat(schedule: coefficients.Schedule) -> tuple[float, ...]:
+    return tuple(c for polynomial in schedule for c in polynomial)
+
+
 def _eigh_root(
     A: Tensor, root: Tensor, bound: Tensor, p: int, damping: float, relative_damping: float
 ) -> None:
     n = A.shape[-1]
-    normalized = normalize(A.to(torch.float32).reshape(-1, n, n), damping, relative_damping)
+    source, Y = _readable(A), torch.empty(A.numel() // n**2, n, n)
+    found = torch.empty(len(Y), 1, 1)
+    kernels().normalize(
+        [_batch(source, Y, found)], damping=damping, relative_damping=relative_damping, threads=threads()
+    )
     # The factor takes the scale's root: the product is then exact in symmetry and needs no pass of its own.
-    factor = eigh_factor(normalized.Y, p) * normalized.scale(p).sqrt()
+    scale = Normalized(Y, found, torch.ones(())).scale(p)
+    factor = eigh_factor(Y, p).mul_(scale.sqrt())
     syrk(factor.reshape(A.shape), C=None, alpha=1.0, beta=0.0, side="left", out=root)
-    bound.copy_((normalized.bound * normalized.unit).reshape(bound.shape))
+    bound.copy_(found.reshape(bound.shape))
+
+
+def _batch(A: Tensor, out: Tensor, bound: Tensor) -> tuple[int, int, int, int, int]:
+    """Return contiguous matrices of one size as the kernels take them."""
+    n = A.shape[-1]
+    return A.data_ptr(), out.data_ptr(), bound.data_ptr(), A.numel() // n**2, n
 
 
 def _readable(tensor: Tensor) -> Tensor:

@@ -23,28 +23,31 @@ def kron_adam_(
     eps: float,
     weight_decay: float,
     step: Tensor,
+    exp_avg_basis: str = "rotated",
+    clip: float | None = None,
     maximize: bool = False,
     found_inf: Tensor | None = None,
 ) -> None:
     """Rotate the gradient, Adam in the eigenbasis, rotate back, decay and update the parameter."""
     if found_inf is not None and found_inf.item():
         return
+    original = exp_avg_basis == "original"
     G = grad.to(torch.float32)
-    if Q_L is not None:
-        G = Q_L.mT @ G
-    if Q_R is not None:
-        G = G @ Q_R
-    if G is grad or not G.is_contiguous():
-        G = G.clone(memory_format=torch.contiguous_format)
+    rotated = _rotate(G, Q_L, Q_R)
+    ours = rotated is not grad and rotated.is_contiguous()
+    N = rotated if ours else rotated.clone(memory_format=torch.contiguous_format)
     t = step.item()
     with dense(exp_avg, exp_avg_sq) as (m, v):
+        if original:
+            m.mul_(beta1).add_(G, alpha=beta1 - 1 if maximize else 1 - beta1)
+        first = _rotate(m, Q_L, Q_R).contiguous() if original else m
         kernels().adam(
-            G.data_ptr(),
-            m.data_ptr(),
+            N.data_ptr(),
+            first.data_ptr(),
             v.data_ptr(),
-            G.numel(),
-            beta1=beta1,
-            one_minus_beta1=1 - beta1,
+            N.numel(),
+            beta1=1.0 if original else beta1,
+            one_minus_beta1=0.0 if original else 1 - beta1,
             beta2=beta2,
             one_minus_beta2=1 - beta2,
             correction1=1 / _bias_correction(beta1, t),
@@ -53,7 +56,15 @@ def kron_adam_(
             sign=-1.0 if maximize else 1.0,
             threads=threads(),
         )
-    _update(param, G, Q_L, Q_R, lr.item(), weight_decay)
+    if clip is not None:
+        N.clamp_(-clip, clip)
+    _update(param, N, Q_L, Q_R, lr.item(), weight_decay)
+
+
+def _rotate(G: Tensor, Q_L: Tensor | None, Q_R: Tensor | None) -> Tensor:
+    if Q_L is not None:
+        G = Q_L.mT @ G
+    return G if Q_R is None else G @ Q_R
 
 
 def _update(

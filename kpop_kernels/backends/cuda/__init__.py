@@ -24,8 +24,19 @@ FILES: dict[str, str] = {
     "adam8_": "adam8",
     "adam8_foreach_": "adam8",
     "stochastic_round_bf16": "stochastic_round",
+    "inverse_root": "inverse_root",
+    "inverse_root_foreach": "inverse_root",
 }
 """The file in this folder that implements an operator, by the operator's name."""
+
+LARGEST_IN_ONE_BLOCK = 128
+
+
+def refusal(op: str, tensor: torch.Tensor) -> str | None:
+    """Say why an operator is not served for a shape; None where it is."""
+    if FILES.get(op) != "inverse_root" or tensor.shape[-1] <= LARGEST_IN_ONE_BLOCK:
+        return None
+    return f"takes matrices of order up to {LARGEST_IN_ONE_BLOCK}, not {tensor.shape[-1]}"
 
 
 def absent_because() -> str | None:

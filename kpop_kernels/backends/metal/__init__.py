@@ -22,6 +22,12 @@ FILES: dict[str, str] = {
     "ema_sq_dynamic8_": "ema8",
     "adam8_": "adam8",
     "stochastic_round_bf16": "stochastic_round",
+    "inverse_root": "inverse_root",
+    "inverse_root_foreach": "inverse_root",
+    "newton_schulz": "newton_schulz",
+    "newton_schulz_foreach": "newton_schulz",
+    "symm_mm": "symmetric",
+    "syrk": "symmetric",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 

@@ -24,6 +24,16 @@ FILES: dict[str, str] = {
     "adam8_": "adam8",
     "adam8_foreach_": "adam8",
     "stochastic_round_bf16": "stochastic_round",
+    "kron_rotate": "kron_rotate",
+    "kron_adam_": "kron_adam",
+    "kron_adam_foreach_": "kron_adam",
+    "gram_ema_": "gram",
+    "symm_mm": "symmetric",
+    "syrk": "symmetric",
+    "inverse_root": "inverse_root",
+    "inverse_root_foreach": "inverse_root",
+    "newton_schulz": "newton_schulz",
+    "newton_schulz_foreach": "newton_schulz",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 

@@ -30,18 +30,37 @@ def adam_scalars(
     and they are 0-d tensors.
     """
     t, rate = scalar_argument(step, device), scalar_argument(lr, device)
-    logarithms = tuple(math.log(beta) if beta else -math.inf for beta in (beta1, beta2))
     if not isinstance(t, Tensor) and not isinstance(rate, Tensor):
-        corrections = (-1 / math.expm1(t * logarithm) for logarithm in logarithms)
+        corrections = (-1 / math.expm1(t * logarithm) for logarithm in _logarithms(beta1, beta2))
         return *corrections, 1 - rate * weight_decay, rate
-    scalars = torch.empty(4, device=device)
-    launch(adam_scalars_kernel, (1,), (scalars, t, rate, *logarithms, weight_decay), _ONE_WARP)
-    return scalars.unbind()
+    scalars = torch.empty(1, 4, device=device)
+    write_adam_scalars(scalars, t, rate, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+    return scalars[0].unbind()
 
 
-@triton.jit(do_not_specialize=("step", "lr"))
+def write_adam_scalars(
+    out: Tensor,
+    steps: Tensor | float,
+    lr: Tensor | float,
+    *,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+) -> None:
+    """Write the scalars into the first columns of out, a row for each step; lr is a number or on the device."""
+    arguments = (out, out.shape[1], steps, lr, *_logarithms(beta1, beta2), weight_decay)
+    launch(adam_scalars_kernel, (out.shape[0],), arguments, _ONE_WARP)
+
+
+def _logarithms(beta1: float, beta2: float) -> tuple[float, float]:
+    first, second = (math.log(beta) if beta else -math.inf for beta in (beta1, beta2))
+    return first, second
+
+
+@triton.jit(do_not_specialize=("width", "step", "lr"))
 def adam_scalars_kernel(
     out_ptr,
+    width,
     step,
     lr,
     log_beta1: tl.float64,
@@ -49,7 +68,9 @@ def adam_scalars_kernel(
     weight_decay: tl.float64,
 ):
     """Compute in float64."""
-    t = scalar_value(step).to(tl.float64)
+    item = tl.program_id(0)
+    out_ptr += item * width
+    t = scalar_value(step, item).to(tl.float64)
     rate = scalar_value(lr).to(tl.float64)
     store_rounded(out_ptr, _reciprocal(1.0 - tl.exp(t * log_beta1)))
     store_rounded(out_ptr + 1, _reciprocal(1.0 - tl.exp(t * log_beta2)))

@@ -31,6 +31,12 @@ def store_rounded(ptr, values, mask=None):
 
 
 @triton.jit
+def store_operand(ptr, values, mask=None):
+    """Store values that have the dtype of the memory already."""
+    tl.store(ptr, values, mask=mask)
+
+
+@triton.jit
 def rounded(values, dtype: tl.constexpr):
     """Convert float32 values to a dtype; every NaN becomes the same quiet one in bfloat16."""
     if dtype == tl.bfloat16:

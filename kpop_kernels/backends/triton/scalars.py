@@ -14,11 +14,11 @@ def scalar_argument(value: Tensor, device: torch.device) -> Tensor | int | float
 
 
 @triton.jit
-def scalar_value(argument):
-    """Return the number that `scalar_argument` passed."""
+def scalar_value(argument, place=0):
+    """Return the number that `scalar_argument` passed, or the place-th of a vector on the device."""
     argument = tl.to_tensor(argument)
     if argument.dtype.is_ptr():
-        value = load_operand(argument)
+        value = load_operand(argument + place)
     else:
         value = argument
     return value

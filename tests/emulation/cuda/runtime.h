@@ -16,6 +16,7 @@
 using cudaStream_t = void*;
 enum cudaError_t { cudaSuccess = 0 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
@@ -61,6 +62,8 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = emulation::Runtime::multiprocessors;
   return cudaSuccess;
 }
+
+inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
 
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from kpop_kernels.backends.triton.memory import load_as_float32, load_operand, store_rounded
+from kpop_kernels.backends.triton.multiply import upper_tile
 from kpop_kernels.backends.triton.philox import philox_words
 
 
@@ -32,3 +33,12 @@ def philox_kernel(words_ptr, calls_ptr, seed: tl.uint64, step, stream: tl.uint32
     store_rounded(words_ptr + 1, w1)
     store_rounded(words_ptr + 2, w2)
     store_rounded(words_ptr + 3, w3)
+
+
+@triton.jit
+def upper_tile_kernel(t_ptr, i_ptr, j_ptr, BLOCK: tl.constexpr):
+    """Store row and column of each tile."""
+    offsets = tl.arange(0, BLOCK)
+    i, j = upper_tile(load_operand(t_ptr + offsets))
+    store_rounded(i_ptr + offsets, i)
+    store_rounded(j_ptr + offsets, j)

@@ -44,12 +44,12 @@ def run(
     operator = OPERATORS[op]
     implementation = getattr(module or file_of(op), op)
     function = operator.guarded(partial(implementation, config=config) if config else implementation)
-    copies = {name: Guarded(tensor) for name, tensor in tensors.items()}
+    copies = {name: Guarded(tensor) for name, tensor in tensors.items() if tensor is not None}
     results = operator.results(*tensors.values(), **scalars) if operator.results else ()
     outputs = [Guarded(torch.empty(result.shape, dtype=result.dtype)) for result in results]
     if outputs:
         scalars["out"] = outputs[0].tensor if len(outputs) == 1 else tuple(out.tensor for out in outputs)
-    function(*(copy.tensor for copy in copies.values()), **scalars)
+    function(*(copies[name].tensor if name in copies else None for name in tensors), **scalars)
     for name, copy in copies.items():
         copy.assert_intact(name) if name in operator.written else copy.assert_unchanged(name)
     for output in outputs:

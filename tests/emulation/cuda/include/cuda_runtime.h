@@ -5,6 +5,7 @@
 #define __device__
 #define __global__
 #define __constant__ static
+#define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)

@@ -5,8 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kpop_kernels.optim import _nystrom
-from kpop_kernels.optim._nystrom import nystrom_eigh, sketch_generator
+import kpop_kernels
+from kpop_kernels import backends, nystrom_eigh
+from python_ref.nystrom import nystrom
 
 
 def normal(*shape, dtype=torch.float64, seed=0):
@@ -27,7 +28,7 @@ def pairs(G, U=None, eigvals=None, *, rank=20, oversampling=4, beta=0.0, side="l
         power_iterations=1,
         beta=beta,
         side=side,
-        generator=sketch_generator(0, step=step),
+        generator=torch.Generator().manual_seed(step),
     )
 
 
@@ -41,6 +42,25 @@ def relative(found, expected):
 
 def gram(G, side):
     return G @ G.mT if side == "left" else G.mT @ G
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 9), (9, 1), (30, 20)])
+def test_follows_the_oracle(side, warm, m, n):
+    G, rank = normal(m, n), min(4, m, n)
+    length = m if side == "left" else n
+    old = torch.linalg.qr(normal(length, rank, seed=2)).Q if warm else None
+    eigvals = torch.linspace(3, 1, rank, dtype=torch.float64) if warm else None
+    A = 0.1 * gram(G, side) + (0.9 * old * eigvals @ old.mT if warm else 0)
+    columns = min(5, length - rank) + (0 if warm else rank)
+    Psi = torch.randn(length, columns, generator=torch.Generator().manual_seed(1)).double()
+    with backends.trace() as counter:
+        found = pairs(G, old, eigvals, rank=rank, oversampling=5, beta=0.9, side=side)
+    assert counter == {("nystrom_eigh", "composite"): 1}
+    U, expected = nystrom(A, Psi, old, rank, power_iterations=1)
+    torch.testing.assert_close(found.U, U, rtol=0, atol=1e-7)
+    torch.testing.assert_close(found.eigvals, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -183,18 +203,62 @@ def test_no_temporary_is_larger_than_a_sketch_of_both_sides(side, warm):
     m, n, rank, oversampling = 700, 500, 5, 3
     G = normal(m, n, dtype=torch.float32)
     old = pairs(G, rank=rank, oversampling=oversampling, side=side)
+    length = m if side == "left" else n
+    Psi = normal(length, oversampling + (0 if warm else rank), dtype=torch.float32)
     before = (old.U, old.eigvals) if warm else (None, None)
+    options = {"rank": rank, "power_iterations": 1, "beta": 0.9, "side": side}
+    # The backend's function: dispatch modes do not see into an operator.
     with NewElements() as elements:
-        pairs(G, *before, rank=rank, oversampling=oversampling, side=side, beta=0.9)
-    longest = m if side == "left" else n
-    assert longest * (rank + oversampling) <= elements.most <= (m + n) * (rank + oversampling)
+        backends.get("composite").nystrom_eigh(G, *before, Psi, **options)
+    assert length * (rank + oversampling) <= elements.most <= (m + n) * (rank + oversampling)
 
 
-def test_sketches_depend_on_seed_and_step_alone():
-    draws = [
-        torch.randn(4, generator=sketch_generator(seed, step=step)).tolist()
-        for seed, step in ((0, 1), (0, 2), (1, 1), (2**64 - 1, 1), (0, 1))
-    ]
-    assert draws[0] == draws[-1]
-    assert len(set(map(tuple, draws))) == 4
-    assert _nystrom.sketch_generator(0, step=1).device.type == "cpu"
+def test_equal_generators_give_equal_bits():
+    G = normal(30, 20, dtype=torch.float32)
+    first, second, other = (pairs(G, rank=4, step=step) for step in (1, 1, 2))
+    assert all(map(torch.equal, first, second))
+    assert not torch.equal(first.U, other.U)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_gradients_are_computed_in_float32(dtype):
+    G = normal(30, 20).to(dtype)
+    narrow, wide = pairs(G, rank=4), pairs(G.float(), rank=4)
+    assert all(map(torch.equal, narrow, wide))
+
+
+def test_compiles_and_passes_opcheck():
+    G, Psi = normal(2, 9, 7), normal(2, 9, 6)
+    scalars = {"rank": 4, "power_iterations": 1, "beta": 0.5, "side": "left"}
+    torch.library.opcheck(torch.ops.kpop.nystrom_eigh.default, (G, None, None, Psi), scalars)
+    old = pairs(G, rank=4)
+    torch.library.opcheck(torch.ops.kpop.nystrom_eigh.default, (G, *old[:2], Psi[..., :2]), scalars)
+
+
+G = torch.ones(3, 2)
+REJECTED = {
+    "rank": ({"rank": 4}, ValueError, "rank is 4, it must be an integer from 0 to 3"),
+    "U alone": ({"U": torch.ones(3, 1)}, ValueError, "one of U and eigvals is None, both or neither must be"),
+    "U shape": (
+        {"U": torch.ones(3, 2), "eigvals": torch.ones(1)},
+        ValueError,
+        r"U has shape \(3, 2\), it must be \(3, 1\) for this G, side and rank",
+    ),
+    "dtype": (
+        {"U": torch.ones(3, 1).double(), "eigvals": torch.ones(1)},
+        TypeError,
+        "U is torch.float64, it must be torch.float32",
+    ),
+    "vector": ({"G": torch.ones(3)}, ValueError, r"G has shape \(3,\)"),
+    "beta": ({"beta": 1.0}, ValueError, "beta is 1.0"),
+    "oversampling": ({"oversampling": -1}, ValueError, "oversampling is -1"),
+    "power_iterations": ({"power_iterations": -1}, ValueError, "power_iterations is -1"),
+    "side": ({"side": "top"}, ValueError, "side is 'top', it must be one of 'left', 'right'"),
+}
+
+
+@pytest.mark.parametrize(("change", "exception", "message"), REJECTED.values(), ids=REJECTED)
+def test_rejects(change, exception, message):
+    accepted = {"G": G, "U": None, "eigvals": None, "rank": 1, "generator": torch.Generator()}
+    with pytest.raises(exception, match="nystrom_eigh: " + message):
+        kpop_kernels.nystrom_eigh(**(accepted | change))

@@ -1,0 +1,146 @@
+"""Eigenbases of Kronecker factors, renewed from the ones before, by LAPACK through torch.linalg."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..._schema import compute_dtype
+
+_NEAR = 0.1
+"""Part of QᵀSQ, by Frobenius norm, off the diagonal up to which "auto" trusts one step of QR from Q."""
+
+Pairs = tuple[Tensor, Tensor]
+
+
+def refresh_eigenbasis(
+    S: Tensor,
+    Q: Tensor | None,
+    *,
+    method: str = "auto",
+    sort: bool = True,
+    out: tuple[Tensor, Tensor, Tensor, Tensor],
+) -> None:
+    """Write the new basis, its eigenvalues, Q_newᵀ Q and which matrices kept the old one for a failure."""
+    n, dtype = S.shape[-1], compute_dtype(S)
+    flat = (S.shape[:-2].numel(), n, n)
+    S = S.reshape(flat).to(dtype)
+    identity = torch.eye(n, dtype=dtype, device=S.device)
+    old = identity.expand(flat) if Q is None else Q.reshape(flat)
+    with full_precision():
+        scaled, scale, usable = _scaled(S)
+        by_qr = _near(scaled, old) if method == "auto" else torch.full_like(usable, method == "qr")
+        by_qr = by_qr & usable if Q is not None else torch.zeros_like(usable)
+        new, values = old.clone(), S.new_zeros(S.shape[:-1])
+        failed = ~usable & (S != 0).flatten(1).any(1)
+        for chosen, decompose in ((by_qr, _power_step), (usable & ~by_qr, _eigh)):
+            if bool(chosen.any()):
+                # The others are the identity, so that no matrix's bits depend on which they are.
+                found, eigvals = decompose(torch.where(chosen[:, None, None], scaled, identity), old)
+                if sort:
+                    found, eigvals = _falling(found, eigvals)
+                found = found if Q is None else aligned(found, old)
+                finite = found.isfinite().flatten(1).all(1) & eigvals.isfinite().all(1)
+                failed |= chosen & ~finite
+                renewed = chosen & finite
+                new = torch.where(renewed[:, None, None], found, new)
+                values = torch.where(renewed[:, None], eigvals * scale[:, None], values)
+        values = torch.where(failed[:, None], torch.nan, values)
+        moved = (usable & ~failed)[:, None, None]
+        P = torch.where(moved, new.mT @ old, identity)
+    for target, value in zip(out, (new, values, P, failed), strict=True):
+        target.copy_(value.reshape(target.shape))
+
+
+def aligned(Q: Tensor, old: Tensor) -> Tensor:
+    """Return the columns with signs that agree with the old ones; where there is nothing to agree with, +."""
+    agreement = (Q * old).sum(-2, keepdim=True)
+    return torch.where(agreement < 0, -Q, Q)
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Multiply float32 matrices in float32, whatever torch is allowed otherwise: small eigenvalues need it."""
+    backends: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    allowed = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, precision in zip(backends, allowed, strict=True):
+            backend.fp32_precision = precision
+
+
+def _scaled(S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return matrices of mean diagonal about 1, what they were divided by, and which can be decomposed.
+
+    Eigenvectors do not change, and factors of any magnitude are decomposed alike. Zero is no basis's factor.
+    """
+    mean = S.diagonal(dim1=-2, dim2=-1).mean(-1)
+    usable = S.isfinite().flatten(1).all(1) & mean.isfinite() & (mean > 0)
+    scale = torch.ldexp(torch.ones_like(mean), mean.frexp().exponent - 1)
+    scale = torch.where(usable, scale, 1.0)
+    return S / scale[:, None, None], scale, usable
+
+
+def _near(S: Tensor, Q: Tensor) -> Tensor:
+    """Tell which bases already make their matrices nearly diagonal."""
+    T = Q.mT @ S @ Q
+    off_diagonal = T - torch.diag_embed(T.diagonal(dim1=-2, dim2=-1))
+    return torch.linalg.matrix_norm(off_diagonal) <= _NEAR * torch.linalg.matrix_norm(T)
+
+
+def _power_step(S: Tensor, Q: Tensor) -> Pairs:
+    """Return one step of orthogonal iteration and its Rayleigh quotients.
+
+    Columns are ordered by falling qᵀSq first, so that the QR factorization of SQ gives the larger eigenvalues
+    the earlier columns; they return to their places.
+    """
+    SQ = S @ Q
+    order = (Q * SQ).sum(-2).argsort(dim=-1, descending=True, stable=True)
+    new = torch.linalg.qr(_columns(SQ, order)).Q
+    new = _columns(new, order.argsort(dim=-1))
+    return new, (new * (S @ new)).sum(-2)
+
+
+def _eigh(S: Tensor, _: Tensor) -> Pairs:
+    """Return eigenvectors and eigenvalues, rising; NaN where they cannot be had.
+
+    The diagonal is shifted a little, which changes no eigenvector but keeps LAPACK from its hard cases. What fails
+    is tried again in float64, and then on the CPU, one matrix at a time.
+    """
+    shift = torch.finfo(S.dtype).eps
+    S = S + shift * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+    for dtype in dict.fromkeys((S.dtype, torch.float64)):
+        if (pairs := _attempt(S.to(dtype))) is not None:
+            values, vectors = pairs
+            return vectors.to(S), values.to(S) - shift
+    n = S.shape[-1]
+    nothing = (
+        torch.full((n,), torch.nan, dtype=torch.float64),
+        torch.full((n, n), torch.nan, dtype=torch.float64),
+    )
+    alone = [_attempt(A) or nothing for A in S.to("cpu", torch.float64)]
+    values = torch.stack([pairs[0] for pairs in alone])
+    return torch.stack([pairs[1] for pairs in alone]).to(S), values.to(S) - shift
+
+
+def _attempt(S: Tensor) -> Pairs | None:
+    try:
+        values, vectors = torch.linalg.eigh(S)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return None
+    return (values, vectors) if bool(vectors.isfinite().all()) else None
+
+
+def _falling(Q: Tensor, eigvals: Tensor) -> Pairs:
+    """Return columns and eigenvalues ordered by falling eigenvalue."""
+    order = eigvals.argsort(dim=-1, descending=True, stable=True)
+    return _columns(Q, order), eigvals.gather(-1, order)
+
+
+def _columns(Q: Tensor, order: Tensor) -> Tensor:
+    return Q.gather(-1, order[..., None, :].expand_as(Q))

@@ -1,0 +1,146 @@
+"""Checkpoints of some number of ranks, resumed on any other, through torch.distributed.checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from kpop_kernels.distributed import shard
+from tests.distributed.cluster import Cluster
+from tests.distributed.parity import OURS, SHAPES, distributed, make
+from tests.optim.conventions.workload import assert_identical, gradient, parameters
+
+SAVED_AFTER, LAST = 8, 14
+
+
+class Run:
+    """A model of given parameters, its optimizer, and where they lie: on one process (None) or as a mesh says."""
+
+    def __init__(self, name: str, kind: str | None, *, replicate: bool = True) -> None:
+        self.kind = kind
+        self.whole = parameters(SHAPES)
+        laid_out = self.whole if kind is None else [nn.Parameter(distributed(p, kind)) for p in self.whole]
+        self.model = nn.Module()
+        self.model.layers = nn.ParameterList(laid_out)
+        self.optimizer: Optimizer = make(name, list(self.model.parameters()))
+        if kind is None and replicate:
+            shard(self.optimizer)
+
+    def steps(self, first: int, last: int) -> None:
+        for step in range(first, last + 1):
+            for index, (parameter, like) in enumerate(zip(self.model.layers, self.whole, strict=True)):
+                G = gradient(like, step, index)
+                parameter.grad = G if self.kind is None else distributed(G, self.kind)
+            self.optimizer.step()
+
+    def values(self) -> list[Tensor]:
+        return [_whole(p).detach().clone() for p in self.model.layers]
+
+    def save(self, path: str) -> None:
+        state = {
+            "model": get_model_state_dict(self.model),
+            "optimizer": get_optimizer_state_dict(self.model, self.optimizer),
+        }
+        dcp.save(state, checkpoint_id=path)
+
+    def load(self, path: str) -> None:
+        state: dict[str, Any] = {
+            "model": get_model_state_dict(self.model),
+            "optimizer": get_optimizer_state_dict(self.model, self.optimizer),
+        }
+        dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
+        set_model_state_dict(self.model, state["model"])
+        set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"])
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _saved(name: str, kind: str | None, path: str) -> list[Tensor]:
+    run = Run(name, kind)
+    run.steps(1, SAVED_AFTER)
+    run.save(path)
+    run.steps(SAVED_AFTER + 1, LAST)
+    return run.values()
+
+
+def _resumed(name: str, kind: str | None, path: str) -> list[Tensor]:
+    run = Run(name, kind)
+    before = run.values()
+    run.load(path)
+    assert not all(map(torch.equal, before, run.values()))
+    run.steps(SAVED_AFTER + 1, LAST)
+    return run.values()
+
+
+def _resumed_alone(name: str, path: str) -> list[Tensor]:
+    run = Run(name, None, replicate=False)
+    run.load(path)
+    run.steps(SAVED_AFTER + 1, LAST)
+    return run.values()
+
+
+@pytest.mark.parametrize("kind", (None, "FSDP2"), ids=("replicated", "FSDP2"))
+@pytest.mark.parametrize("name", OURS)
+def test_a_resumed_run_is_the_uninterrupted_one(cluster: Cluster, tmp_path: Path, name, kind):
+    wanted = cluster.run(2, _saved, name, kind, str(tmp_path))[0]
+    for world in (2, 4):
+        for values in cluster.run(world, _resumed, name, kind, str(tmp_path)):
+            assert_identical(values, wanted)
+    assert_identical(_resumed_alone(name, str(tmp_path)), wanted)
+
+
+@pytest.mark.parametrize("kind", ("HSDP", "FSDP2 by columns", "tensor parallel"))
+def test_other_meshes_resume(cluster: Cluster, tmp_path: Path, kind):
+    wanted = cluster.run(4, _saved, "QClean", kind, str(tmp_path))[0]
+    for values in cluster.run(4, _resumed, "QClean", kind, str(tmp_path)):
+        assert_identical(values, wanted)
+
+
+def test_replicated_and_sharded_runs_read_each_others(cluster: Cluster, tmp_path: Path):
+    wanted = cluster.run(2, _saved, "QClean", None, str(tmp_path))[0]
+    for values in cluster.run(4, _resumed, "QClean", "FSDP2", str(tmp_path)):
+        assert_identical(values, wanted)
+
+
+def _full_state_dict(name: str, kind: str | None) -> dict[str, Any]:
+    run = Run(name, kind)
+    run.steps(1, SAVED_AFTER)
+    options = StateDictOptions(full_state_dict=True)
+    return get_optimizer_state_dict(run.model, run.optimizer, options=options)["state"]
+
+
+@pytest.mark.parametrize("kind", (None, "FSDP2"), ids=("replicated", "FSDP2"))
+@pytest.mark.parametrize("name", ("KPOP", "QClean"))
+def test_a_full_state_dict_is_that_of_one_process(cluster: Cluster, name, kind):
+    alone = Run(name, None, replicate=False)
+    alone.steps(1, SAVED_AFTER)
+    wanted = get_optimizer_state_dict(alone.model, alone.optimizer)["state"]
+    for state in cluster.run(2, _full_state_dict, name, kind):
+        assert_identical(state, wanted)
+
+
+def _before_the_first_step(kind: str | None) -> bool:
+    run = Run("KPOP", kind)
+    before = run.values()
+    state = get_optimizer_state_dict(run.model, run.optimizer)["state"]
+    return all(map(torch.equal, before, run.values())) and {float(s["step"]) for s in state.values()} == {0.0}
+
+
+@pytest.mark.parametrize("kind", (None, "FSDP2"), ids=("replicated", "FSDP2"))
+def test_the_checkpoint_librarys_dummy_step_changes_nothing(cluster: Cluster, kind):
+    assert all(cluster.run(2, _before_the_first_step, kind))

@@ -1,0 +1,99 @@
+"""Training on several ranks is training in one process, bit for bit, whatever lies where."""
+
+from functools import cache
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tests.distributed.cluster import Cluster
+from tests.distributed.parity import MESHES, OURS, SHAPES, alone, replicated, sharded, usual
+from tests.optim.conventions.workload import gradient, parameters
+
+REFERENCES = cache(alone)
+SAMPLES = ("KPOP", "QClean", "Muon")
+"""A matrix method, one with blocks of 8 bits, and one that computes many matrices in a call."""
+
+
+def assert_equal(runs: list[tuple[list[Tensor], dict]], expected: list[Tensor]) -> None:
+    for rank, (values, _) in enumerate(runs):
+        for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
+            assert torch.equal(value, wanted), f"rank {rank}, parameter {index} of shape {SHAPES[index]}"
+
+
+@pytest.mark.parametrize("world", (1, 2, 4))
+@pytest.mark.parametrize("name", OURS)
+def test_replicated_parameters(cluster: Cluster, name, world):
+    assert_equal(cluster.run(world, replicated, name), REFERENCES(name))
+
+
+@pytest.mark.parametrize("world", (1, 2, 4))
+@pytest.mark.parametrize("name", OURS)
+def test_sharded_parameters(cluster: Cluster, name, world):
+    assert_equal(cluster.run(world, sharded, name, "FSDP2"), REFERENCES(name))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MESHES if kind != "FSDP2"])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_other_meshes(cluster: Cluster, name, kind):
+    assert_equal(cluster.run(4, sharded, name, kind), REFERENCES(name))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_shard_without_a_gradient_has_one_of_zeros(cluster: Cluster, name):
+    runs = cluster.run(4, sharded, name, "FSDP2", "one rank without")
+    assert_equal(runs, alone(name, "rows of rank 0 of 4 are zero"))
+
+
+def test_a_replica_without_a_gradient_takes_anothers(cluster: Cluster):
+    assert_equal(cluster.run(4, replicated, "SOAP", "one rank without"), REFERENCES("SOAP"))
+
+
+@pytest.mark.parametrize("kind", ("replicated", "FSDP2"))
+def test_one_rank_with_nan_leaves_the_parameter_on_all(cluster: Cluster, kind):
+    train = replicated if kind == "replicated" else sharded
+    runs = cluster.run(2, train, "SOAP", *(() if kind == "replicated" else (kind,)), "NaN on rank 1")
+    assert_equal(runs, alone("SOAP", "NaN"))
+    assert [facts["skipped"] for _, facts in runs] == [1, 1]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_updates_may_travel_in_bfloat16(cluster: Cluster, name):
+    expected = REFERENCES(name)
+    runs = cluster.run(4, replicated, name, "usual", torch.bfloat16)
+    for values, _ in runs[1:]:
+        assert all(map(torch.equal, values, runs[0][0]))
+    start = [value.detach() for value in parameters(SHAPES)]
+    moved = 0
+    for value, wanted, first in zip(runs[0][0], expected, start, strict=True):
+        # Twenty updates, each rounded to 8 bits; later ones react to what earlier ones did.
+        assert (value - wanted).norm() <= 2**-5 * (wanted - first).norm() + 1e-12
+        moved += not torch.equal(value, wanted)
+    assert moved > 5
+
+
+def test_a_stand_in_that_is_not_whole_would_be_seen(cluster: Cluster):
+    values = cluster.run(2, _with_shards_as_matrices)[0]
+    assert any(not torch.equal(a, b) for a, b in zip(values, REFERENCES("Muon"), strict=True))
+
+
+def _with_shards_as_matrices() -> list[Tensor]:
+    """Each rank orthogonalizes its shard: what an optimizer that ignored placements would do."""
+    from kpop_kernels.optim import Muon
+    from tests.distributed.parity import distributed, make
+
+    whole = parameters(SHAPES)
+    mine = [torch.nn.Parameter(distributed(p, "FSDP2").to_local()) for p in whole]
+    optimizer = make("Muon", mine)
+    assert isinstance(optimizer, Muon) and dist.get_world_size() == 2
+    for step in range(1, 21):
+        for index, (parameter, like) in enumerate(zip(mine, whole, strict=True)):
+            G = usual(step, index, like)
+            parameter.grad = (
+                None if G is None else distributed(gradient(like, step, index), "FSDP2").to_local()
+            )
+        optimizer.step()
+    pieces: list[list[Tensor]] = [[], []]
+    dist.all_gather_object(pieces, [p.detach() for p in mine])
+    return [torch.cat([a, b]) for a, b in zip(*pieces, strict=True)]
