@@ -2,14 +2,13 @@
 
 import pytest
 
-from kpop_kernels._schema import OPERATORS
 from kpop_kernels.backends import cuda as backend
 from tests.emulation import cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator
 from tests.emulation.tools import require_tool
 from tests.ops.lists8 import SCALARS, assert_list_is_its_items
 
-GROUPED = [op.single.name for op in OPERATORS.values() if op.single is not None and op.name in backend.FILES]
+GROUPED = [op for op in SCALARS if f"{op.removesuffix('_')}_foreach{'_' * op.endswith('_')}" in backend.FILES]
 MANY = [(1 + 37 * i % 600,) for i in range(40)]
 
 
