@@ -282,15 +282,19 @@ def test_zero_gradient_leaves_a_fresh_parameter_unchanged(generator, variant, ki
     assert_same_bits(written, [tensors[name] for name in WRITTEN])
 
 
-def test_many_steps_are_adamw_in_float64(generator):
+@pytest.mark.parametrize("eye", [False, True], ids=["no bases", "identity bases"])
+@pytest.mark.parametrize("exp_avg_basis", ["rotated", "original"])
+def test_many_steps_are_adamw_in_float64(generator, eye, exp_avg_basis):
     W = normal(generator, 5, 3)
+    bases = [torch.eye(n, dtype=torch.float64) if eye else None for n in (5, 3)]
+    options = {"lr": 0.02, "weight_decay": 0.1, "exp_avg_basis": exp_avg_basis}
     weight = torch.nn.Parameter(W.clone())
     adamw = torch.optim.AdamW([weight], lr=0.02, betas=(0.9, 0.95), weight_decay=0.1)
     state = (torch.zeros_like(W), torch.zeros_like(W))
     for step in range(1, 51):
         weight.grad = normal(generator, 5, 3)
         adamw.step()
-        kpop_kernels.kron_adam_(W, weight.grad, *state, None, None, lr=0.02, weight_decay=0.1, step=step)
+        kpop_kernels.kron_adam_(W, weight.grad, *state, *bases, step=step, **options)
     assert (W - weight).abs().max() <= 1e-12
 
 
