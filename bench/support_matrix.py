@@ -107,7 +107,7 @@ def _registered() -> Iterator[tuple[str, str]]:
     """Yield every operator that a backend implements, whether the backend can run here or not."""
     for op in OPERATORS:
         for backend in backends.NAMES:
-            if op in import_module(f"{backends.__name__}.{backend}").implementations():
+            if op in backends.complete(import_module(f"{backends.__name__}.{backend}").implementations()):
                 yield backend, op
 
 

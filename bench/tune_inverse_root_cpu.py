@@ -2,9 +2,8 @@
 
     python bench/tune_inverse_root_cpu.py
 
-Both run through the package's own operator, alternating, on a batch of matrices with eigenvalues from 1 to 1e-4,
-where the difference in accuracy is in favour of Newton–Schulz; eigh must therefore win by 5 %. The best of several
-rounds counts, which other work on the machine disturbs least.
+Both run through the package's own operator, alternating, on a batch of matrices that take 5, 7 and 10 steps;
+eigh must win by 5 %. The best of several rounds counts, which other work on the machine disturbs least.
 """
 
 import json
@@ -19,7 +18,9 @@ import kpop_kernels
 from kpop_kernels import _native
 from kpop_kernels.backends.cpu import native
 
-ORDERS = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320, 384, 512)
+ORDERS = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024)
+SMALLEST = {5: 10**-1.2, 7: 10**-2.8, 10: 1e-5}
+"""Smallest eigenvalue of matrices that take so many steps; the largest is 1."""
 ISAS = ("baseline", "avx2", "avx512")
 TABLE = Path(kpop_kernels.__file__).parent / "tuning/inverse_root_cpu.json"
 
@@ -30,11 +31,12 @@ def available_isas() -> list[str]:
     return list(ISAS[: ISAS.index(best) + 1])
 
 
-def ratio(n: int, batch: int = 8, rounds: int = 7) -> float:
-    """Return the best time of eigh over that of Newton–Schulz for matrices of order n."""
+def ratio(n: int, steps: int, rounds: int = 7) -> float:
+    """Return the best time of eigh over that of Newton–Schulz for matrices of order n that take so many steps."""
     generator = torch.Generator().manual_seed(0)
+    batch = 8 if n <= 256 else 2
     Q = torch.linalg.qr(torch.randn(batch, n, n, generator=generator)).Q
-    A = (Q * torch.logspace(0, -4, n)) @ Q.mT
+    A = (Q * torch.logspace(0, math.log10(SMALLEST[steps]), n)) @ Q.mT
     best: dict[Literal["eigh", "newton_schulz"], float] = {"eigh": math.inf, "newton_schulz": math.inf}
     for _ in range(rounds):
         for method in best:
@@ -44,13 +46,13 @@ def ratio(n: int, batch: int = 8, rounds: int = 7) -> float:
     return best["eigh"] / best["newton_schulz"]
 
 
-def crossover() -> int:
+def crossover(steps: int) -> int:
     """Return the smallest order that eigh wins, searched by bisection: the ratio falls with the order."""
     low, high = 0, len(ORDERS)
     while low < high:
         middle = (low + high) // 2
-        measured = ratio(ORDERS[middle])
-        print(f"    n = {ORDERS[middle]}: eigh takes {measured:.2f} times as long", flush=True)
+        measured = ratio(ORDERS[middle], steps)
+        print(f"    {steps} steps, n = {ORDERS[middle]}: eigh takes {measured:.2f} times as long", flush=True)
         low, high = (low, middle) if measured < 0.95 else (middle + 1, high)
     return ORDERS[low] if low < len(ORDERS) else 2 * ORDERS[-1]
 
@@ -66,7 +68,7 @@ def main() -> None:
             for count in counts:
                 torch.set_num_threads(count)
                 print(f"{isa}, {count} threads", flush=True)
-                table[isa][str(count)] = crossover()
+                table[isa][str(count)] = {str(steps): crossover(steps) for steps in SMALLEST}
     TABLE.write_text(json.dumps({"eigh_from": table}, indent=2) + "\n")
 
 

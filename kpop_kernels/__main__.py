@@ -1,7 +1,7 @@
 """``python -m kpop_kernels``: versions, devices, what serves each operator and why not, a self-test."""
 
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 
 import torch
@@ -9,6 +9,7 @@ import torch
 from . import __version__, backends, selftest
 from ._schema import OPERATORS
 from ._schema.checks import FLOATING
+from ._table import table as table
 
 
 def main() -> int:
@@ -64,14 +65,6 @@ def outcome_rows(outcomes: Iterable[selftest.Outcome]) -> Iterator[tuple[str, ..
     for outcome in outcomes:
         verdict = "passed" if outcome.passed else f"FAILED: off by {outcome.deviation:.3g}"
         yield outcome.op, outcome.device, outcome.backend, verdict
-
-
-def table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield rows with aligned columns."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _describe(device: str) -> str:

@@ -45,7 +45,6 @@ class BlockItem:
     def __init__(
         self,
         count: int,
-        *,
         x: int = 0,
         x_type: Float = ...,
         out: int = 0,
@@ -80,6 +79,29 @@ class Cpu:
         correction2: float,
         eps: float,
         sign: float,
+        threads: int,
+    ) -> None: ...
+    def kron_adam(
+        self,
+        batches: Sequence[tuple[int, int, int, int, int, int, tuple[int, int, int, bool, bool], float, float]],
+        *,
+        beta1: float,
+        one_minus_beta1: float,
+        beta2: float,
+        one_minus_beta2: float,
+        eps: float,
+        sign: float,
+        lr: float,
+        decay: float,
+        limit: float,
+        threads: int,
+    ) -> None: ...
+    def two_sided(
+        self,
+        batches: Sequence[tuple[int, int, int, int, tuple[int, int, int, bool, bool]]],
+        *,
+        left_transposed: bool,
+        right_transposed: bool,
         threads: int,
     ) -> None: ...
     def quantize_int8(
@@ -143,7 +165,7 @@ class Cpu:
     ) -> None: ...
     def inverse_root(
         self,
-        batches: list[tuple[int, int, int, int, int]],
+        batches: list[tuple[int, int, int, int, int, int]],
         p: int,
         *,
         schedule: Sequence[float],
@@ -155,7 +177,7 @@ class Cpu:
     ) -> None: ...
     def normalize(
         self,
-        batches: list[tuple[int, int, int, int, int]],
+        batches: list[tuple[int, int, int, int, int, int]],
         *,
         damping: float,
         relative_damping: float,
@@ -274,6 +296,41 @@ class Cuda:
         step: int,
         map: int,
     ) -> None: ...
+    def quantize_int8_list(
+        self,
+        items: list[BlockItem],
+        *,
+        block_size: int,
+        stochastic: bool,
+        paper: bool,
+        random: RandomStream,
+        step: int,
+    ) -> None: ...
+    def dequantize_int8_list(self, items: list[BlockItem], *, block_size: int) -> None: ...
+    def ema_int8_list(
+        self, items: list[BlockItem], *, block_size: int, beta: float, random: RandomStream, step: int
+    ) -> None: ...
+    def ema_sq_dynamic8_list(
+        self, items: list[BlockItem], *, block_size: int, beta: float, map: int
+    ) -> None: ...
+    def adam8_list(
+        self,
+        items: list[BlockItem],
+        *,
+        block_size: int,
+        lr: float,
+        device_lr: int,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        limit: float,
+        maximize: bool,
+        found_inf: int,
+        random: RandomStream,
+        step: int,
+        map: int,
+    ) -> None: ...
     def stochastic_round(
         self,
         x: int,
@@ -294,4 +351,43 @@ class Cuda:
         second: list[float],
         damping: float,
         relative_damping: float,
+    ) -> None: ...
+    def kron_adam(
+        self,
+        batches: list[
+            tuple[
+                tuple[int, Float],
+                tuple[int, Float],
+                int,
+                int,
+                tuple[int, bool],
+                tuple[int, bool],
+                tuple[int, int, int],
+                int,
+                int,
+                int,
+            ]
+        ],
+        *,
+        lr: float,
+        device_lr: int,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        limit: float,
+        maximize: bool,
+        original: bool,
+    ) -> None: ...
+    def kron_rotate(
+        self,
+        G: tuple[int, Float],
+        out: tuple[int, Float],
+        left: tuple[int, bool],
+        right: tuple[int, bool],
+        count: int,
+        rows: int,
+        columns: int,
+        *,
+        inverse: bool,
     ) -> None: ...

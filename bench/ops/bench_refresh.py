@@ -37,7 +37,7 @@ def case(n: int, *, batch: int = 1) -> Case:
         bound=1e-5,
         variants=(
             Variant("torch.linalg.eigh", _eigh, value=_recomposed),
-            Variant("torch.linalg.qr step", _qr_step, value=_identity, oracle=_orthonormal, bound=1e-5),
+            Variant("torch.linalg.qr step", _qr_step, value=identity, oracle=orthonormal, bound=1e-5),
         ),
     )
 
@@ -66,11 +66,12 @@ def _recomposed(found: Any) -> Results:
     return ((Q * eigvals[..., None, :]) @ Q.mT,)
 
 
-def _identity(Q: Tensor) -> Results:
+def identity(Q: Tensor) -> Results:
     """Return Q Qᵀ."""
     Q = Q.to(torch.float64)
     return (Q @ Q.mT,)
 
 
-def _orthonormal(inputs: Inputs) -> Results:
+def orthonormal(inputs: Inputs) -> Results:
+    """Return the identity of the factors' shape."""
     return (torch.eye(inputs["S"].shape[-1], dtype=torch.float64).expand_as(inputs["S"]),)

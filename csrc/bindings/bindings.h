@@ -44,6 +44,7 @@ void bind_quantize(pybind11::module_& module, CpuClass& cpu);
 void bind_roots(CpuClass& cpu);
 
 // Defined where there is nvcc.
+void bind_cuda_kron(CudaClass& cuda);
 void bind_cuda_quantize(CudaClass& cuda);
 void bind_cuda_roots(CudaClass& cuda);
 

@@ -1,7 +1,6 @@
 #ifdef KPOP_WITH_CUDA
 #include <pybind11/stl.h>
 
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <tuple>

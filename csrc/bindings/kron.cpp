@@ -1,3 +1,9 @@
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
 #include "bindings.h"
 
 namespace kpop::bindings {
@@ -10,6 +16,58 @@ void adam(const Cpu& cpu, uintptr_t g, uintptr_t m, uintptr_t v, int64_t count, 
   cpu.kernels().adam(pointer<float>(g), pointer<float>(m), pointer<float>(v), count, step, threads);
 }
 
+// Matrices in the middle of two factors: their number, rows, columns, and whether each has factors of its own.
+using Batch = std::tuple<int64_t, int64_t, int64_t, bool, bool>;
+
+// Factor of one side for matrix i of a batch.
+const float* factor(uintptr_t address, int64_t i, int64_t n, bool each) {
+  return pointer<const float>(address) + (address && each ? i * n * n : 0);
+}
+
+// Long ones first, so that no thread is left with one at the end.
+template <class Item>
+void sort_by_work(std::vector<Item>& items) {
+  const auto work = [](const Item& item) { return item.rows * item.cols * (item.rows + item.cols); };
+  std::stable_sort(items.begin(), items.end(), [&](const Item& a, const Item& b) { return work(a) > work(b); });
+}
+
+// param, grad, exp_avg, exp_avg_sq, left, right, batch, corrections.
+using AdamBatch =
+    std::tuple<uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, Batch, float, float>;
+
+void kron_adam(const Cpu& cpu, const std::vector<AdamBatch>& batches, float beta1, float one_minus_beta1, float beta2,
+               float one_minus_beta2, float eps, float sign, float lr, float decay, float limit, int threads) {
+  std::vector<cpu::KronAdamItem> items;
+  for (const auto& [param, grad, exp_avg, exp_avg_sq, left, right, batch, correction1, correction2] : batches) {
+    const auto& [count, rows, cols, left_each, right_each] = batch;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = i * rows * cols;
+      items.push_back({pointer<float>(param) + at, pointer<const float>(grad) + at, pointer<float>(exp_avg) + at,
+                       pointer<float>(exp_avg_sq) + at, factor(left, i, rows, left_each),
+                       factor(right, i, cols, right_each), rows, cols, correction1, correction2});
+    }
+  }
+  sort_by_work(items);
+  const cpu::AdamStep step{beta1, one_minus_beta1, beta2, one_minus_beta2, 1.0f, 1.0f, eps, sign};
+  cpu.kernels().kron_adam(items.data(), static_cast<int64_t>(items.size()), step, {lr, decay, limit}, threads);
+}
+
+// G, left, right, out, batch.
+using TwoSidedBatch = std::tuple<uintptr_t, uintptr_t, uintptr_t, uintptr_t, Batch>;
+
+void two_sided(const Cpu& cpu, const std::vector<TwoSidedBatch>& batches, bool left_transposed, bool right_transposed,
+               int threads) {
+  std::vector<cpu::TwoSidedItem> items;
+  for (const auto& [G, left, right, out, batch] : batches) {
+    const auto& [count, rows, cols, left_each, right_each] = batch;
+    for (int64_t i = 0; i < count; ++i)
+      items.push_back({pointer<const float>(G) + i * rows * cols, factor(left, i, rows, left_each),
+                       factor(right, i, cols, right_each), pointer<float>(out) + i * rows * cols, rows, cols});
+  }
+  sort_by_work(items);
+  cpu.kernels().two_sided(items.data(), static_cast<int64_t>(items.size()), left_transposed, right_transposed, threads);
+}
+
 }  // namespace
 
 void bind_kron(CpuClass& cpu) {
@@ -17,6 +75,11 @@ void bind_kron(CpuClass& cpu) {
   const pybind11::kw_only scalars;
   cpu.def("adam", &adam, arg("g"), arg("m"), arg("v"), arg("count"), scalars, arg("beta1"), arg("one_minus_beta1"),
           arg("beta2"), arg("one_minus_beta2"), arg("correction1"), arg("correction2"), arg("eps"), arg("sign"),
+          arg("threads"), Unlocked());
+  cpu.def("kron_adam", &kron_adam, arg("batches"), scalars, arg("beta1"), arg("one_minus_beta1"), arg("beta2"),
+          arg("one_minus_beta2"), arg("eps"), arg("sign"), arg("lr"), arg("decay"), arg("limit"), arg("threads"),
+          Unlocked());
+  cpu.def("two_sided", &two_sided, arg("batches"), scalars, arg("left_transposed"), arg("right_transposed"),
           arg("threads"), Unlocked());
 }
 

@@ -34,6 +34,7 @@ PYBIND11_MODULE(_native, module) {
   bind_quantize(module, cpu);
   bind_roots(cpu);
 #ifdef KPOP_WITH_CUDA
+  bind_cuda_kron(cuda);
   bind_cuda_quantize(cuda);
   bind_cuda_roots(cuda);
 #endif

@@ -16,16 +16,16 @@ void symmetric_product(const Cpu& cpu, uintptr_t A, bool A_depth_major, uintptr_
                                   pointer<const float>(C), pointer<float>(out), batch, n, k, alpha, beta, threads);
 }
 
-// A batch of matrices of one size: A, out, bound, number of matrices, n.
-using RootBatch = std::tuple<uintptr_t, uintptr_t, uintptr_t, int64_t, int64_t>;
+// A batch of matrices of one size: A, out, bound, number of matrices, n, most steps.
+using RootBatch = std::tuple<uintptr_t, uintptr_t, uintptr_t, int64_t, int64_t, int64_t>;
 
 // One item for each matrix, long ones first, so that no thread is left with one at the end.
 std::vector<cpu::RootItem> items_of(const std::vector<RootBatch>& batches) {
   std::vector<cpu::RootItem> items;
-  for (const auto& [A, out, bound, count, n] : batches)
+  for (const auto& [A, out, bound, count, n, most_steps] : batches)
     for (int64_t i = 0; i < count; ++i)
       items.push_back({pointer<const float>(A) + i * n * n, pointer<float>(out) + i * n * n,
-                       pointer<float>(bound) + i, n});
+                       pointer<float>(bound) + i, n, most_steps});
   std::stable_sort(items.begin(), items.end(), [](const auto& a, const auto& b) { return a.n > b.n; });
   return items;
 }

@@ -197,18 +197,29 @@ float normalize(const Iteration& it, const float* A, const RootOptions& options,
   return bound;
 }
 
-// The number of the first shorter schedule that is proved to serve Y, or of none of them, by bisection.
-int shortest_schedule(const Iteration& it, const RootOptions& options) {
-  const float rounding = it.n * (FLT_EPSILON / 2);
+// The number of the first shorter schedule that is proved to serve Y, or of none of them, by bisection. Where only
+// some are short enough, the longest of them comes first: if it fails, there is nothing left to find.
+int shortest_schedule(const Iteration& it, const RootOptions& options, int64_t most_steps) {
+  const auto serves = [&](int i) {
+    return is_definite(it.Y, it.padded / TILE, options.shorter[i].least + it.n * (FLT_EPSILON / 2), it.P);
+  };
   int first = 0, end = options.shorter_count;
+  if (options.schedule.steps > most_steps) {
+    while (end > 0 && options.shorter[end - 1].schedule.steps > most_steps) --end;
+    if (end == 0 || !serves(--end)) return options.shorter_count;
+  }
   while (first < end) {
     const int middle = (first + end) / 2;
-    if (is_definite(it.Y, it.padded / TILE, options.shorter[middle].least + rounding, it.P))
+    if (serves(middle))
       end = middle;
     else
       first = middle + 1;
   }
   return first;
+}
+
+const Schedule& schedule_for(const RootOptions& options, int shorter) {
+  return shorter < options.shorter_count ? options.shorter[shorter].schedule : options.schedule;
 }
 
 // The root of Y for p = 1, 2, 4; returns what it must be multiplied with.
@@ -244,12 +255,15 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
   float* const shared = it.sums;
   if (team.rank == 0) {
     float unit;
-    const float bound = normalize(it, item.A, options, unit);
+    float bound = normalize(it, item.A, options, unit);
+    if (bound < 0) bound = NAN;
+    const int shorter = bound > 0 ? shortest_schedule(it, options, item.most_steps) : 0;
+    if (bound > 0 && schedule_for(options, shorter).steps > item.most_steps) bound = -bound;
     shared[0] = bound;
     shared[1] = unit;
-    shared[2] = bound > 0 ? shortest_schedule(it, options) : 0;
+    shared[2] = shorter;
     *item.bound = bound * unit;
-    if (!(bound > 0)) fill(item.out, item.n * item.n, bound == 0 ? 0 : NAN);
+    if (!(bound != 0 && isfinite(bound))) fill(item.out, item.n * item.n, bound == 0 ? 0 : NAN);
   }
   team.wait();
   const float bound = shared[0], unit = shared[1];
@@ -257,9 +271,7 @@ void root_of_one(const RootItem& item, const RootOptions& options, float* memory
   team.wait();
   if (!(bound > 0)) return;
   float* root;
-  const Schedule& schedule =
-      shorter < options.shorter_count ? options.shorter[shorter].schedule : options.schedule;
-  const float factor = take_root(it, schedule, options, root, team);
+  const float factor = take_root(it, schedule_for(options, shorter), options, root, team);
   const double power = pow(static_cast<double>(bound) * unit, -1.0 / options.p);
   store_result(it, root, item.out, static_cast<float>(factor * power), team);
 }

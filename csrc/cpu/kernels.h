@@ -26,17 +26,6 @@ struct Adam8Step {
   float lr, decay, limit;
 };
 
-// One tensor of a list: how many elements it has, and what a kernel on 8-bit blocks reads and writes of it.
-struct BlockItem {
-  int64_t count;
-  Values x;
-  MutableValues out;
-  AffineCodes affine;
-  DynamicCodes dynamic;
-  uint32_t stream;  // of its random numbers,
-  uint64_t offset;  // the first of which is that of this element
-};
-
 // Tensors in blocks of one size. Their parts are shared out to threads as if they were one.
 struct BlockItems {
   const BlockItem* items;
@@ -77,12 +66,38 @@ struct RootOptions {
   int shorter_count;
 };
 
-// One n x n matrix, contiguous, and where its root and the bound of its spectrum go.
+// One n x n matrix, contiguous, and where its root and the bound of its spectrum go. A matrix that would take more
+// than `most_steps` is left to another method, and its bound is negative.
 struct RootItem {
   const float* A;
   float* out;
   float* bound;
   int64_t n;
+  int64_t most_steps;
+};
+
+// One step of Adam in a rotated basis: m x n tensors, contiguous, and a basis of each side; null is the identity. The
+// corrections are 1 / (1 - beta^t) of its own step.
+struct KronAdamItem {
+  float* param;
+  const float* grad;
+  float *exp_avg, *exp_avg_sq;
+  const float *left, *right;
+  int64_t rows, cols;
+  float correction1, correction2;
+};
+
+// What becomes of normalized updates: within +-limit, and the parameter <- decay param - lr update.
+struct KronUpdate {
+  float lr, decay, limit;
+};
+
+// One matrix between two factors, at least one of which is there.
+struct TwoSidedItem {
+  const float* G;
+  const float *left, *right;
+  float* out;
+  int64_t rows, cols;
 };
 
 struct Kernels {
@@ -92,6 +107,14 @@ struct Kernels {
   // g <- (m correction1) / (sqrt(v correction2) + eps).  All contiguous, `count` elements.
   // Moves 12 bytes in and 12 bytes out for each element.
   void (*adam)(float* g, float* m, float* v, int64_t count, const AdamStep& step, int threads);
+
+  // The rotated gradient, both moments, N = (m correction1) / (sqrt(v correction2) + eps), and the parameter moved along
+  // N rotated back. The corrections of `step` are not used.
+  void (*kron_adam)(const KronAdamItem* items, int64_t count, const AdamStep& step, const KronUpdate& update,
+                    int threads);
+
+  // out <- left G right, with either factor transposed if that is said.
+  void (*two_sided)(const TwoSidedItem* items, int64_t count, bool left_transposed, bool right_transposed, int threads);
 
   // Blocks of 8 bits: common/rounding.h and common/codebook.h define the bits. Bytes moved for each element from and
   // to float32: 5 to quantize or restore, 10 to average (the average is written too), 16 for a step of Adam.

@@ -7,6 +7,8 @@
 namespace kpop::cpu::KPOP_ISA {
 
 void adam(float*, float*, float*, int64_t, const AdamStep&, int);
+void kron_adam(const KronAdamItem*, int64_t, const AdamStep&, const KronUpdate&, int);
+void two_sided(const TwoSidedItem*, int64_t, bool, bool, int);
 void quantize_int8(BlockItems, AffineOptions, RandomKey, int);
 void dequantize_int8(BlockItems, int);
 void quantize_dynamic8(BlockItems, bool, int);
@@ -22,6 +24,8 @@ void normalize(const RootItem*, int64_t, const RootOptions&, int);
 const Kernels kernels = {
     KPOP_STRING(KPOP_ISA),
     adam,
+    kron_adam,
+    two_sided,
     quantize_int8,
     dequantize_int8,
     quantize_dynamic8,

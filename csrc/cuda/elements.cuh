@@ -24,6 +24,22 @@ __device__ __forceinline__ __half narrow(float value) { return __float2half_rn(v
 template <>
 __device__ __forceinline__ __nv_bfloat16 narrow(float value) { return __float2bfloat16_rn(value); }
 
+// Element i of an array of any type.
+__device__ __forceinline__ float element(const void* x, Float type, int64_t i) {
+  switch (type) {
+    case Float::float32: return static_cast<const float*>(x)[i];
+    case Float::bfloat16: return widen(static_cast<const __nv_bfloat16*>(x)[i]);
+    default: return widen(static_cast<const __half*>(x)[i]);
+  }
+}
+__device__ __forceinline__ void set_element(void* x, Float type, int64_t i, float value) {
+  switch (type) {
+    case Float::float32: static_cast<float*>(x)[i] = value; break;
+    case Float::bfloat16: static_cast<__nv_bfloat16*>(x)[i] = narrow<__nv_bfloat16>(value); break;
+    default: static_cast<__half*>(x)[i] = narrow<__half>(value);
+  }
+}
+
 __device__ __forceinline__ uint32_t narrow_pair(float x, float y, __half) {
   const __half2 pair = __floats2half2_rn(x, y);
   uint32_t bits;

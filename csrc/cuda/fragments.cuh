@@ -11,6 +11,7 @@
 #include <cuda_fp16.h>
 
 #include "elements.cuh"
+#include "lists.h"
 #include "ptx.cuh"
 
 namespace kpop {
@@ -37,6 +38,22 @@ __device__ __forceinline__ void visit(Matrix& x, const Place& place, Function f)
   for (int j = 0; j < Matrix::TILES; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e) f(x.v[j][e], e, place.row(e), place.column(j, e));
+}
+
+// Calls f(row, column) for all entries of a matrix in memory, neighbours in neighbouring threads.
+template <int N, typename Function>
+__device__ __forceinline__ void each_entry(int rows, int columns, const Place& place, Function f) {
+  for (int row = place.warp; row < rows; row += N / 16)
+    for (int column = place.lane; column < columns; column += WARP) f(row, column);
+}
+
+// The item of a list that a thread block belongs to: its `first_block` is the last one up to that block.
+template <class Item>
+__device__ __forceinline__ const Item& item_of(const Item* items, int count, int block) {
+  int index = 0;
+  for (int step = cuda::LARGEST_LIST / 2; step > 0; step /= 2)
+    if (index + step < count && items[index + step].first_block <= block) index += step;
+  return items[index];
 }
 
 // x <- a x + b y
@@ -108,13 +125,14 @@ struct Float16Products {
   }
 };
 
-// A number as the sum of two of tf32, the second with the digits that the first has cut off.
+// A number as the sum of two of tf32. The first is rounded, so that products of two second ones, which are left out, are
+// small and of either sign; of the second the tensor core reads all but perhaps the last digit. NaN stays in the second.
 struct Tf32Pair {
   uint32_t high, low;
 };
 
 __device__ __forceinline__ Tf32Pair split(float x) {
-  const uint32_t high = __float_as_uint(x) & 0xFFFFE000;
+  const uint32_t high = (__float_as_uint(x) + 0x1000) & 0xFFFFE000;
   return {high, __float_as_uint(x - __uint_as_float(high))};
 }
 
@@ -167,6 +185,11 @@ struct Float32Products {
     }
   }
 };
+
+// N rows of float32 numbers, which with a kernel's variables fit into the 99 KiB that every device has.
+template <int N>
+constexpr int SHARED_MATRIX = N * Float32Products::STRIDE<N> * static_cast<int>(sizeof(float));
+static_assert(SHARED_MATRIX<cuda::LARGEST_ORDER> <= 98 * 1024, "a matrix of the largest order fits");
 
 // x <- (x + transposed(x)) / 2 of a matrix in shared memory, equal in its two halves bit for bit.
 template <int N>

@@ -19,30 +19,14 @@ struct RootItem {
   int n, first_block;
 };
 
-// A kernel parameter. Item i has the thread blocks from its first one to that of item i + 1.
+// A kernel parameter.
 struct RootArguments {
-  RootItem item[cuda::LARGEST_BATCHES];
+  RootItem item[cuda::LARGEST_LIST];
   int items;
   cuda::RootOptions options;
 };
 
 constexpr float ROOT_SAFETY = 1.01f;
-
-__device__ __forceinline__ float element(const void* x, Float type, int64_t i) {
-  switch (type) {
-    case Float::float32: return static_cast<const float*>(x)[i];
-    case Float::bfloat16: return widen(static_cast<const __nv_bfloat16*>(x)[i]);
-    default: return widen(static_cast<const __half*>(x)[i]);
-  }
-}
-
-__device__ __forceinline__ void set_element(void* x, Float type, int64_t i, float value) {
-  switch (type) {
-    case Float::float32: static_cast<float*>(x)[i] = value; break;
-    case Float::bfloat16: static_cast<__nv_bfloat16*>(x)[i] = narrow<__nv_bfloat16>(value); break;
-    default: static_cast<__half*>(x)[i] = narrow<__half>(value);
-  }
-}
 
 struct Totals {
   float sum, squares, largest;
@@ -84,13 +68,6 @@ struct RootTask {
   Place place;
 
   __device__ __forceinline__ bool holds(int row, int column) const { return row < n && column < n; }
-
-  // Calls f(row, column) for all entries, neighbours in neighbouring threads.
-  template <int N, typename Function>
-  __device__ __forceinline__ void each_entry(Function f) const {
-    for (int row = place.warp; row < n; row += N / 16)
-      for (int column = place.lane; column < n; column += WARP) f(row, column);
-  }
 };
 
 // The smaller of the Wolkowicz–Styan and the Collatz–Wielandt bound of the matrix in shared memory, with a margin.
@@ -147,7 +124,7 @@ __device__ __forceinline__ Normalized normalize(Fragments<N>& Y, Fragments<N>& Z
                                                 const RootTask& task) {
   constexpr int STRIDE = Float32Products::STRIDE<N>;
   const cuda::RootOptions& options = task.options;
-  task.each_entry<N>([&](int row, int column) {
+  each_entry<N>(task.n, task.n, task.place, [&](int row, int column) {
     task.shared[row * STRIDE + column] = element(A, options.type, int64_t{row} * task.n + column);
   });
   __syncthreads();
@@ -255,19 +232,11 @@ __device__ __forceinline__ void take_root(Fragments<N>& Y, Fragments<N>& Z, Root
   }
 }
 
-// Shared memory holds N rows of float32 numbers, which is less than every device has.
-template <int N>
-constexpr int ROOT_SHARED = N * Float32Products::STRIDE<N> * static_cast<int>(sizeof(float));
-static_assert(ROOT_SHARED<cuda::LARGEST_ROOT> <= 98 * 1024, "leaves room for the totals below 99 KiB");
-
 template <class Products, int N>
 __global__ void __launch_bounds__(2 * N, 1) inverse_root(const __grid_constant__ RootArguments arguments) {
   KPOP_DYNAMIC_SHARED(float, shared);
   const int block = static_cast<int>(blockIdx.x);
-  int index = 0;
-  for (int step = cuda::LARGEST_BATCHES / 2; step > 0; step /= 2)
-    if (index + step < arguments.items && arguments.item[index + step].first_block <= block) index += step;
-  const RootItem& item = arguments.item[index];
+  const RootItem& item = item_of(arguments.item, arguments.items, block);
   const int64_t matrix = block - item.first_block, offset = matrix * item.n * item.n;
   const int64_t bytes = offset * (arguments.options.type == Float::float32 ? 4 : 2);
   const RootTask task = {item.n, arguments.options, shared, Place()};
@@ -285,9 +254,10 @@ __global__ void __launch_bounds__(2 * N, 1) inverse_root(const __grid_constant__
   __syncthreads();
   Float32Products::store(shared, Z, outcome.scale, task.place);
   __syncthreads();
-  task.each_entry<N>([&](int row, int column) {
+  // A fused mean of subnormal numbers may differ in the two halves: the upper one is written to both.
+  each_entry<N>(task.n, task.n, task.place, [&](int row, int column) {
     set_element(outcome.out, task.options.type, int64_t{row} * task.n + column,
-                shared[row * Float32Products::STRIDE<N> + column]);
+                shared[min(row, column) * Float32Products::STRIDE<N> + max(row, column)]);
   });
 }
 

@@ -8,7 +8,10 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
+
+#include "lists.h"
 
 namespace kpop {
 
@@ -39,6 +42,14 @@ void launch_with_shared(void (*kernel)(Parameters...), int64_t grid, int threads
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), int64_t grid, int threads, void* stream, Arguments&&... arguments) {
   launch_with_shared(kernel, grid, threads, 0, stream, std::forward<Arguments>(arguments)...);
+}
+
+// Calls f with the least order of the kernels for matrices in one thread block that is not below a matrix's.
+template <typename Function>
+void for_order(int64_t order, Function f) {
+  if (order <= 32) return f(std::integral_constant<int, 32>());
+  if (order <= 64) return f(std::integral_constant<int, 64>());
+  f(std::integral_constant<int, cuda::LARGEST_ORDER>());
 }
 
 inline int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -5,12 +5,11 @@
 #include <vector>
 
 #include "../common/blocks.h"
+#include "lists.h"
 
 namespace kpop::cuda {
 
-constexpr int LARGEST_ROOT = 128;
 constexpr int LARGEST_STEPS = 64;
-constexpr int LARGEST_BATCHES = 256;
 
 // Matrices of order n, one behind another, their roots and the bounds of their spectra.
 struct RootBatch {
@@ -42,7 +41,7 @@ struct RootOptions {
   RootStage first, second;
 };
 
-// One launch for up to LARGEST_BATCHES batches, whatever their orders.
+// One launch for up to LARGEST_LIST batches, whatever their orders.
 void inverse_root(std::vector<RootBatch> batches, const RootOptions& options, void* stream);
 
 }  // namespace kpop::cuda

@@ -1,6 +1,7 @@
 """What an operator is: a schema, its checks and its results, defined with torch once."""
 
 import re
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,11 +83,11 @@ class Operator:
         return tuple(re.findall(r"\bTensor\??\s+(\w+)", keywords))
 
     @cached_property
-    def item_defaults(self) -> dict[str, int]:
+    def item_defaults(self) -> dict[str, Any]:
         """Defaults that the operator on one item has for arguments that are lists here."""
         assert self.single is not None
-        defaults = re.findall(r"\bint (\w+)=(\d+)", self.single.arguments)
-        return {name: int(value) for name, value in defaults if name in self.listed}
+        defaults = re.findall(r"(\w+)=(None|[\d.]+)(?=,|$)", self.single.arguments)
+        return {name: literal_eval(value) for name, value in defaults if name in self.listed}
 
     def deciding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Tensor]:
         """Return the tensors whose device and dtype choose the backend: one, or one for each item of a list."""
@@ -155,16 +156,16 @@ class Operator:
         """
         item = self.named(args, kwargs)
         out = item.pop("out", None)
-        columns = [item[name] for name in self.listed]
-        rows = zip(*columns, strict=True)
+        given = [name for name in self.listed if name in item]
+        rows = zip(*[item[name] for name in given], strict=True)
         if out is None:
             for row in rows:
-                item.update(zip(self.listed, row, strict=True))
+                item.update(zip(given, row, strict=True))
                 yield item
             return
         results = out if self.result_count == 1 else zip(*out, strict=True)
         for row, result in zip(rows, results, strict=True):
-            item.update(zip(self.listed, row, strict=True), out=result)
+            item.update(zip(given, row, strict=True), out=result)
             yield item
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

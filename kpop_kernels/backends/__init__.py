@@ -23,7 +23,7 @@ ORDER: dict[str, tuple[str, ...]] = {
 }
 """Backends of a device type, best first; devices not listed are served by composite."""
 
-ONE_BLOCK_FIRST = ("inverse_root", "inverse_root_foreach")
+ONE_BLOCK_FIRST = ("inverse_root", "inverse_root_foreach", "kron_rotate", "kron_adam_", "kron_adam_foreach_")
 """Operators that CUDA C++ finishes in one launch where the matrices are small, before Triton's many."""
 
 NAMES = ("composite", "cpu", "triton", "cuda", "metal")
@@ -174,7 +174,8 @@ def _list_of_one(op: Operator, implementation: Callable[..., None]) -> Callable[
     def run(*args: Any, out: Any = None, **kwargs: Any) -> None:
         named = defaults | single.named(args, kwargs)
         for name in op.listed:
-            named[name] = (named[name],)
+            if name in named:
+                named[name] = (named[name],)
         if out is not None:
             named["out"] = (out,) if op.result_count == 1 else tuple([(result,) for result in out])
         implementation(**named)

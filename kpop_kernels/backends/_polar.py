@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .._schema import compute_dtype
-from ._lists import groups
+from ._lists import groups, scatter, stack
 
 GRAM_ASPECT_RATIO = 2
 """Long side over short side from which the Gram form needs fewer operations."""
@@ -71,13 +71,10 @@ def newton_schulz_foreach(
 ) -> None:
     """Write the polar factors of a list: tensors of one shape are computed as one batch."""
     for members in groups([item.shape[-2:] for item in X]).values():
-        shape = X[members[0]].shape[-2:]
-        counts = [X[i].shape[:-2].numel() for i in members]
-        batch = torch.cat([X[i].reshape(count, *shape) for i, count in zip(members, counts, strict=True)])
+        batch = stack(X, members)
         result = torch.empty_like(batch)
         newton_schulz(batch, **options, out=result, products=products)
-        for i, factor in zip(members, result.split(counts), strict=True):
-            out[i].copy_(factor.reshape(out[i].shape))
+        scatter(result, out, members)
 
 
 def steps_of(coefficients: Sequence[float]) -> Steps:

@@ -8,11 +8,8 @@ from torch import Tensor
 SAFETY = 1.01
 """Margin of the bound over what is proved for exact arithmetic."""
 
-SMALL = 2e-3
+SMALL = 5e-4
 """Eigenvalues below so much of the largest are computed twice in float32."""
-
-WORTH_RESOLVING = 5e-4
-"""They are only where the smallest one lies below so much of the largest."""
 
 
 class Normalized(NamedTuple):
@@ -64,28 +61,28 @@ def spectrum_bound(S: Tensor) -> Tensor:
 
 def eigh_factor(Y: Tensor, p: int) -> Tensor:
     """Return F with F Fᵀ = Y^(-1/p); eigenvalues below the rounding unit are taken to be that large."""
-    finite = Y.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    # No entry of Y exceeds 1, so that the sum is finite where all are.
+    finite = Y.sum((-2, -1), keepdim=True).isfinite()
     if not finite.all():
         Y = torch.where(finite, Y, torch.eye(Y.shape[-1], dtype=Y.dtype, device=Y.device))
     eigvals, Q = _eigh(Y)
     if Y.dtype == torch.float32:
-        eigvals, Q = _resolve_small(Y, eigvals, Q)
-    return Q * eigvals.clamp_min(torch.finfo(Y.dtype).eps).pow(-0.5 / p).unsqueeze(-2)
+        _resolve_small_(eigvals, Q, Y)
+    return Q.mul_(eigvals.clamp_min(torch.finfo(Y.dtype).eps).pow(-0.5 / p).unsqueeze(-2))
 
 
-def _resolve_small(Y: Tensor, eigvals: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
+def _resolve_small_(eigvals: Tensor, Q: Tensor, Y: Tensor) -> None:
     """Compute eigenvalues far below the largest once more, in the space of their own eigenvectors.
 
     eigh errs by several rounding units of the largest eigenvalue it sees. In the space of the small ones that
     is a small one too, and the products that project Y onto it lose much less.
     """
-    largest = eigvals[:, -1:]
-    if not (eigvals[:, :1] < WORTH_RESOLVING * largest).any():
-        return eigvals, Q
-    count = int((eigvals < SMALL * largest).sum(-1).max())
+    count = int((eigvals < SMALL * eigvals[:, -1:]).sum(-1).max())
+    if not count:
+        return
     space = Q[:, :, :count]
-    small, rotation = _eigh(space.mT @ (Y @ space))
-    return torch.cat([small, eigvals[:, count:]], -1), torch.cat([space @ rotation, Q[:, :, count:]], -1)
+    eigvals[:, :count], rotation = _eigh(space.mT @ (Y @ space))
+    space.copy_(space @ rotation)
 
 
 def _eigh(S: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from .. import optim
-from ..__main__ import table
+from .._table import table
 from ._simulate import MODELS, Rates, simulate
 
 OPTIMIZERS = ("KPOP", "SOAP", "Shampoo", "OnlineKLShampoo", "Clean", "QClean", "Muon")

@@ -263,8 +263,8 @@ class Ranks(Exchange):
         if any(targets):
             device = next(target.device for tensors in targets for target in tensors)
             self._transport.gather(given, targets, device)
-        for here, owner, target in arriving:
-            self._arrive(here, next(arrived[owner]) if target is None else target)
+        for here, owner, received in arriving:
+            self._arrive(here, next(arrived[owner]) if received is None else received)
 
     def _target(self, tensor: Tensor) -> tuple[Tensor, bool]:
         """Return where to receive a part of a replicated parameter, and whether that is the parameter itself."""

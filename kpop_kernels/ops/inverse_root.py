@@ -66,13 +66,16 @@ def inverse_root(
         damping: Added to the diagonal, in the units of A.
         relative_damping: Added to the diagonal, in units of the bound L(A), which is 1 to 7 times the largest
             eigenvalue. None: 0 for "auto" and "fp32", 1e-5 for "tf32" and "fp16", 1e-4 for "bf16".
-        method: "newton_schulz", "eigh", or whichever was measured to be faster for this size.
+        method: "newton_schulz", "eigh", or whichever was measured to be faster for this size (on the CPU also
+            for the number of steps that the matrix takes).
         schedule: "cushioned" (10 steps, serves λ_min/L ≥ 7e-7, tolerates a bound that is 10 % too low; the
             CPU kernels take 5 to 8 steps of equal error where they prove that λ_min/L is large enough),
             "cans" (10 steps, 3 times more exact in float32, for n ≥ 64 in 16-bit products), or (a, b) for
             each step, as `kpop_kernels.coefficients.schedule` computes them.
         precision: Least precision of the products' operands; accumulation is always float32. A backend
-            without such units uses the next better one. "auto" is float32 where that is not slow.
+            without such units uses the next better one. "auto" is float32 where that is not slow; on a GPU it is
+            float32 by three products of tf32. Narrower products of Y and Z are averaged with their transposes,
+            which keeps their digits at every condition number but takes twice the operations of halves.
         check: Also return an `InverseRootInfo`, at the cost of two more products.
         out: Where the result goes: shape, dtype and device of A, no memory in common with A.
 
@@ -90,7 +93,7 @@ def inverse_root(
         that where half of the spectrum sits at λ_min. By eigh in float32: as by Newton–Schulz, and 4·κ·2⁻²⁴
         where that is less. Up to n = 8 the iteration runs in float64, where the device has it. Eigenvalues
         below 1e-7·L count as about that large. A zero matrix without damping gives zero. A NaN or Inf poisons
-        its own matrix only. Norms from 1e-30 to 1e30 make no difference.
+        its own matrix only, and one without a positive bound is NaN. Norms from 1e-30 to 1e30 make no difference.
 
     Source:
         Higham, Functions of Matrices (2008), ch. 6; Online KL Shampoo; schedules: see

@@ -84,9 +84,10 @@ def kron_adam_(
     Numerics:
         With Q_L = Q_R = None it is torch.optim.AdamW (float64: within 1e-12 after 50 steps). A NaN or Inf in
         one matrix of a batch poisons that matrix only. float32, m, n ≤ 257, relative Frobenius errors
-        against float64: within 2e-7 for all three from moments of order one; from zero moments, where
-        nothing covers the error of the rotation, within 5e-7 for exp_avg and 1e-6 for exp_avg_sq. 8-bit moments
-        are bit for bit those of `ema_int8_` and `ema_sq_dynamic8_` given the backend's rotated gradient.
+        against float64: within 2e-7 for all three from moments of order one; from zero moments or with betas
+        of 0, where nothing covers the error of the rotation, within 5e-7 for exp_avg and 1e-6 for exp_avg_sq.
+        8-bit moments are bit for bit those of `ema_int8_` and `ema_sq_dynamic8_` given the backend's rotated
+        gradient.
 
     Source:
         The KPOP article; Vyas et al., SOAP (2024). Reference: python_ref/kron.py.

@@ -34,7 +34,8 @@ def newton_schulz(
     X ← QX before the steps in ``restarts``.
 
     Args:
-        X: Matrices; float32, bfloat16, float16 (computed in float32) or float64, any strides. Not modified.
+        X: Matrices; float32, bfloat16, float16 (computed in float32, but see Numerics) or float64, any
+            strides. Not modified.
         steps: Number of steps; ignored when a sequence of coefficients is given.
         coefficients: "polar_express" (σ from 1e-3·‖X‖_F end in 0.84 … 1.13 after 5 steps, in 1 ± 1e-6 after
             8), "cans" (0.88 … 1.12), "muon" (0.47 … 1.21 however many steps), or (a, b, c) for each step.
@@ -54,8 +55,10 @@ def newton_schulz(
 
     Numerics:
         float32, relative Frobenius error against the same map of singular values in float64: 2e-5 for
-        Gaussian matrices; 2e-3 in the Gram form with its restart for a matrix of rank 4 plus 1e-4 noise. A
-        NaN or Inf poisons its own matrix only. Norms from 1e-30 to 1e30 make no difference.
+        Gaussian matrices; 2e-3 in the Gram form with its restart for a matrix of rank 4 plus 1e-4 noise.
+        bfloat16 by Triton, in products of float16 with a scale: 3e-3, in the Gram form 1e-2, for Gaussian
+        matrices; small singular values lose up to 0.2 of theirs. A NaN or Inf poisons its own matrix only.
+        Norms from 1e-30 to 1e30 make no difference.
 
     Source:
         Jordan et al., Muon (2024); Amsel et al., The Polar Express (2025); Gram form: Dao et al., Gram

@@ -3,7 +3,8 @@
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -11,12 +12,12 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
-from ._buckets import Work
+from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_nonnegative
 from ._exchange import Exchange
 from ._nonfinite import Finding
-from ._routing import Rule, as_matrices, matrices, route, shaped_like, treatment_of, validate_rules
-from ._updates import adam_step_
+from ._routing import Rule, matrices, route, shaped_like, treatment_of, validate_rules
+from ._updates import adam_steps_
 
 
 class MatrixOptimizer(Optimizer, ABC):
@@ -170,6 +171,14 @@ class MatrixOptimizer(Optimizer, ABC):
             pre.remove()
             post.remove()
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._exchange.spans_ranks:
+            name = type(self).__name__
+            raise RuntimeError(
+                f"{name}: an optimizer shared among ranks cannot be copied; use its state_dict"
+            )
+        return super().__getstate__()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
@@ -177,7 +186,6 @@ class MatrixOptimizer(Optimizer, ABC):
                 group.setdefault(name, value)
         if "_skipped" not in self.__dict__:
             self._reset_transients()
-            self._connect()
 
     @abstractmethod
     def _validate(self, group: dict[str, Any]) -> None:
@@ -259,18 +267,21 @@ class MatrixOptimizer(Optimizer, ABC):
                     self._places[id(member)] = (len(self._places), label)
         return self._places[id(parameter)]
 
-    def _adam_step(self, item: Work) -> None:
-        """Move a parameter by Adam, in the basis that its state holds or in the plain one."""
-        rule = self._rule(item.parameter, item.group)
-        with matrices(item.parameter, rule) as matrix:
-            adam_step_(
-                matrix,
-                as_matrices(item.grad, rule).contiguous(),
-                item.state,
-                item.group,
-                decay=self._decay(item.group),
-                found_inf=item.found_inf,
-            )
+    def _adam_steps(self, work: Sequence[Work]) -> None:
+        """Move parameters by Adam, in the bases that their states hold or in the plain one."""
+        for bucket in buckets(work, lambda item: item.parameter):
+            with self._matrices(bucket) as matrices:
+                gradients = [item.grad.reshape(W.shape) for item, W in zip(bucket, matrices, strict=True)]
+                adam_steps_(bucket, matrices, gradients, decay=self._decay(bucket[0].group))
+
+    @contextmanager
+    def _matrices(self, work: Sequence[Work]) -> Iterator[list[Tensor]]:
+        """Yield parameters seen as their rules' matrices, to be overwritten."""
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(matrices(item.parameter, self._rule(item.parameter, item.group)))
+                for item in work
+            ]
 
     def _renewal(self, item: Work, is_due: Callable[[int], bool]) -> int | None:
         """Return the number of a step that renews bases or roots, else None.

@@ -1,82 +1,20 @@
-"""Kronecker factors and their eigenbases."""
+"""Kronecker factors."""
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..ops import gram_ema_
+from ..ops import gram_ema_foreach_
+from ._buckets import Work
 from ._nonfinite import undone_if
 
+Side = Literal["left", "right"]
 
-def eigenbasis(S: Tensor, old: Tensor | None, *, descending: bool = True) -> Tensor | None:
-    """Return the orthonormal eigenvectors of symmetric matrices, or None if they cannot be had.
-
-    The matrix is scaled to a mean diagonal of 1 and shifted by 1e-7 first: eigenvectors do not change, and
-    factors of any magnitude are decomposed alike. Each vector's sign is chosen to agree with the old basis.
-    float32 failures are tried again in float64 on the CPU.
-
-    Args:
-        S: (..., n, n), symmetric.
-        old: Basis to agree with.
-        descending: Order by falling eigenvalue; otherwise rising, as LAPACK returns them.
-    """
-    scaled = _scaled(S, shift=1e-7)
-    Q = None if scaled is None else _eigenvectors(scaled)
-    if Q is None:
-        return None
-    if descending:
-        Q = Q.flip(-1)
-    return (Q if old is None else aligned(Q, old)).contiguous()
-
-
-def power_step(S: Tensor, Q: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """Return one step of orthogonal iteration from a basis, and the order its columns were taken in.
-
-    Columns are ordered by falling qᵀSq first, so that the QR factorization of SQ gives the larger eigenvalues
-    the earlier columns. Returns None twice if the step cannot be had.
-
-    Args:
-        S: (..., n, n), symmetric.
-        Q: (..., n, n), orthonormal columns.
-    """
-    scaled = _scaled(S, shift=0.0)
-    if scaled is None:
-        return None, None
-    SQ = scaled @ Q
-    order = (Q * SQ).sum(-2).argsort(dim=-1, descending=True, stable=True)
-    columns = order[..., None, :].expand_as(Q)
-    new = torch.linalg.qr(SQ.gather(-1, columns)).Q
-    if not bool(torch.isfinite(new).all()):
-        return None, None
-    return aligned(new, Q.gather(-1, columns)).contiguous(), order
-
-
-def _scaled(S: Tensor, *, shift: float) -> Tensor | None:
-    """Return matrices of mean diagonal 1, shifted, or None where there is none: zero, NaN or Inf."""
-    scale = S.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
-        return None
-    scaled = S / scale
-    scaled.diagonal(dim1=-2, dim2=-1).add_(shift)
-    return scaled
-
-
-def aligned(Q: Tensor, old: Tensor) -> Tensor:
-    """Return the basis with signs that agree with the old one."""
-    agreement = (Q * old).sum(-2, keepdim=True)
-    return torch.where(agreement < 0, -Q, Q)
-
-
-def _eigenvectors(S: Tensor) -> Tensor | None:
-    for attempt in (S, S.to("cpu", torch.float64)):
-        try:
-            Q = torch.linalg.eigh(attempt).eigenvectors
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-            continue
-        if bool(torch.isfinite(Q).all()):
-            return Q.to(S)
-    return None
+SIDES: tuple[tuple[Side, str, str], ...] = (("left", "L", "Q_L"), ("right", "R", "Q_R"))
+"""Each side of a matrix with the state keys of its factor and its basis."""
 
 
 def accumulate(
@@ -101,38 +39,35 @@ def accumulate(
     factor.mul_(1 - share).addcmul_(torch.where(usable, scatter, 0.0), weight)
 
 
-def accumulate_gradient(
-    state: dict[str, Any], G: Tensor, *, beta: float, normalize: bool, found_inf: Tensor | None
+def accumulate_gradients(
+    work: Sequence[Work], gradients: Sequence[Tensor], *, beta: float, normalize: bool
 ) -> None:
-    """Feed the factors of a state with G Gᵀ and GᵀG: S ← beta·S + (1 - beta)·M.
+    """Feed the factors of states with G Gᵀ and GᵀG, in one call: S ← beta·S + (1 - beta)·M.
 
     Args:
-        state: Holds "L", "R", either or neither.
-        G: Gradient, (..., m, n).
+        work: Parameters of one dtype and device; their states hold "L", "R", either or neither.
+        gradients: Their gradients, (..., m, n).
         beta: Decay.
         normalize: Divide both by their trace.
-        found_inf: If it is not None and not zero, nothing is changed.
     """
-    if normalize:
-        largest = G.abs().amax((-2, -1), keepdim=True)
-        G = torch.where(largest > 0, G / largest, G)
-        norm = torch.linalg.matrix_norm(G, keepdim=True)
-        G = torch.where(norm > 0, G / norm, G)
-    sides: tuple[tuple[Literal["left", "right"], str], ...] = (("left", "L"), ("right", "R"))
-    for side, key in sides:
-        if key in state:
-            average_gram_(state[key], G, beta=beta, alpha=1 - beta, side=side, found_inf=found_inf)
+    factors: list[Tensor] = []
+    operands: list[Tensor] = []
+    sides: list[Side] = []
+    with ExitStack() as stack:
+        for item, G in zip(work, gradients, strict=True):
+            X = _normalized(G) if normalize else G
+            for side, key, _ in SIDES:
+                if key in item.state:
+                    (S,) = stack.enter_context(undone_if(item.found_inf, item.state[key]))
+                    factors.append(S)
+                    operands.append(X)
+                    sides.append(side)
+        gram_ema_foreach_(factors, operands, beta=beta, alpha=1 - beta, side=sides)
 
 
-def average_gram_(
-    S: Tensor,
-    X: Tensor,
-    *,
-    beta: float,
-    alpha: float,
-    side: Literal["left", "right"],
-    found_inf: Tensor | None,
-) -> None:
-    """S ← beta·S + alpha·X Xᵀ (or XᵀX), unless found_inf is not None and not zero."""
-    with undone_if(found_inf, S) as (target,):
-        gram_ema_(target, X, beta=beta, alpha=alpha, side=side)
+def _normalized(G: Tensor) -> Tensor:
+    """Return matrices divided by their Frobenius norms, zero ones as they are."""
+    largest = G.abs().amax((-2, -1), keepdim=True)
+    G = torch.where(largest > 0, G / largest, G)
+    norm = torch.linalg.matrix_norm(G, keepdim=True)
+    return torch.where(norm > 0, G / norm, G)

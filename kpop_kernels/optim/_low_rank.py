@@ -83,8 +83,7 @@ class LowRankOptimizer(MatrixOptimizer):
         for item in work:
             if "eigvals_L" in item.state:
                 self._low_rank_step(item)
-            else:
-                self._fallback_step(item)
+        self._fallback_steps([item for item in work if "eigvals_L" not in item.state])
 
     def _low_rank_step(self, item: Work) -> None:
         parameter, grad, _, group, found_inf = item
@@ -111,8 +110,8 @@ class LowRankOptimizer(MatrixOptimizer):
             block_lift_(target, *parts, state["U_L"], state["U_R"], **factors)
 
     @abstractmethod
-    def _fallback_step(self, item: Work) -> None:
-        """Move a parameter that has no bases by Adam."""
+    def _fallback_steps(self, work: Sequence[Work]) -> None:
+        """Move parameters that have no bases by Adam."""
 
     @abstractmethod
     def _load(self, item: Work) -> dict[str, Tensor]:

@@ -2,15 +2,11 @@
 
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
-from ..ops import kron_rotate, rebase_moments_
-from ._factors import eigenbasis, power_step
-
-Side = Literal["left", "right"]
-
-SIDES: tuple[tuple[Side, str, str], ...] = (("left", "L", "Q_L"), ("right", "R", "Q_R"))
-"""Each side of a matrix with the state keys of its factor and its basis."""
+from ..ops import kron_rotate, rebase_moments_, refresh_eigenbasis
+from ._factors import SIDES
 
 
 def refresh_due(step: int, *, period: int, phase: int = 0, first: int = 1) -> bool:
@@ -33,8 +29,8 @@ def refresh_bases(
     transport: Literal["none", "first", "both"],
     method: Literal["eigh", "qr"] = "eigh",
     descending: bool = True,
-) -> int:
-    """Renew the bases of a state, carry its moments into them, and return how many bases could not be renewed.
+) -> list[Tensor]:
+    """Renew the bases of a state, carry its moments into them, and return for each which could not be renewed.
 
     A basis that cannot be renewed stays as it is. That of a zero factor stays too, but is no failure.
 
@@ -46,29 +42,42 @@ def refresh_bases(
         method: "eigh", or "qr": one step of orthogonal iteration from the old basis.
         descending: Order eigenvectors by falling eigenvalue, and choose their signs to agree with the old ones.
     """
+    ordered = method == "qr" and transport == "first"
+    if ordered:
+        _order_by_eigenvalues(state)
     changes: list[Tensor | None] = [None, None]
-    orders: list[Tensor | None] = [None, None]
-    failures = 0
+    failures = []
     for i, (_, factor, basis) in enumerate(SIDES):
         if factor not in state:
             continue
         old = state[basis]
-        if method == "qr":
-            Q, orders[i] = power_step(state[factor], old)
-        else:
-            Q = eigenbasis(state[factor], old if descending else None, descending=descending)
-        if Q is None:
-            failures += bool(state[factor].any())
-            continue
-        changes[i], state[basis] = Q.mT @ old, Q
+        Q, _, changes[i], failed = refresh_eigenbasis(
+            state[factor], old if descending else None, method=method, sort=descending and not ordered
+        )
+        state[basis] = Q if descending else torch.where(failed[..., None, None], old, Q)
+        failures.append(failed)
     if transport == "none" or step <= 1:
         return failures
     if transport == "both":
         rebase_moments_(state["exp_avg"], state["exp_avg_sq"], *changes)
     else:
         state["exp_avg"] = kron_rotate(state["exp_avg"], *changes, inverse=True)
-        state["exp_avg_sq"] = _reordered(state["exp_avg_sq"], *orders)
     return failures
+
+
+def _order_by_eigenvalues(state: dict[str, Any]) -> None:
+    """Order the columns q of bases by falling qᵀSq, and the moments with them; a step of QR keeps that order."""
+    orders: list[Tensor | None] = [None, None]
+    for i, (_, factor, basis) in enumerate(SIDES):
+        if factor not in state:
+            continue
+        S, Q = state[factor], state[basis]
+        order = (Q * (S @ Q)).sum(-2).argsort(dim=-1, descending=True, stable=True)
+        finite = S.isfinite().flatten(-2).all(-1, keepdim=True)
+        orders[i] = torch.where(finite, order, torch.arange(S.shape[-1], device=S.device))
+        state[basis] = _reordered(Q, None, orders[i])
+    for moment in ("exp_avg", "exp_avg_sq"):
+        state[moment] = _reordered(state[moment], *orders)
 
 
 def _reordered(v: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:

@@ -1,16 +1,17 @@
 """The two ways a matrix moves: Adam, in a rotated basis or the plain one, and a given direction."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._schema import compute_dtype
-from ..ops import kron_adam_
+from ..ops import kron_adam_foreach_
 from ._buckets import Work
+from ._factors import SIDES
 from ._nonfinite import on_host, undone_if
-from ._refresh import SIDES
 from ._routing import Rule
 
 
@@ -31,40 +32,34 @@ def new_rotated_state(parameter: Tensor, rule: Rule, *, identity_factors: bool =
     return state
 
 
-def adam_step_(
-    matrix: Tensor,
-    gradient: Tensor,
-    state: dict[str, Any],
-    group: dict[str, Any],
-    *,
-    decay: float,
-    found_inf: Tensor | None,
+def adam_steps_(
+    work: Sequence[Work], matrices: Sequence[Tensor], gradients: Sequence[Tensor], *, decay: float
 ) -> None:
-    """Take a step of Adam in the basis that the state holds, or in the plain one.
+    """Take a step of Adam in the bases that the states hold, or in the plain one, in one call.
 
     Args:
-        matrix: The parameter, (..., m, n). Overwritten.
-        gradient: Its gradient.
-        state: "step", "exp_avg", "exp_avg_sq" and, for a rotated side, "Q_L", "Q_R". Overwritten.
-        group: Hyper-parameters lr, betas, eps, maximize.
+        work: Parameters of one group, whose states hold "step", "exp_avg", "exp_avg_sq" and, for a rotated side,
+            "Q_L", "Q_R". States are overwritten.
+        matrices: The parameters, (..., m, n). Overwritten.
+        gradients: Their gradients.
         decay: Decoupled weight decay, in units of lr.
-        found_inf: If it is not None and not zero, nothing is changed.
     """
-    kron_adam_(
-        matrix,
-        gradient,
-        state["exp_avg"],
-        state["exp_avg_sq"],
-        state.get("Q_L"),
-        state.get("Q_R"),
+    group, states = work[0].group, [item.state for item in work]
+    kron_adam_foreach_(
+        matrices,
+        gradients,
+        [state["exp_avg"] for state in states],
+        [state["exp_avg_sq"] for state in states],
+        [state.get("Q_L") for state in states],
+        [state.get("Q_R") for state in states],
         lr=group["lr"],
         beta1=group["betas"][0],
         beta2=group["betas"][1],
         eps=group["eps"],
         weight_decay=decay,
-        step=state["step"],
+        step=[state["step"] for state in states],
         maximize=group["maximize"],
-        found_inf=found_inf,
+        found_inf=[item.found_inf for item in work],
     )
 
 

@@ -1,5 +1,6 @@
 """Clean: Adam in the leading eigenvectors of both Kronecker factors, with pooled moments for the rest."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from torch import Tensor
@@ -132,8 +133,8 @@ class Clean(LowRankOptimizer):
             rule.shape, group["rank"], dtype=compute_dtype(parameter), device=parameter.device
         )
 
-    def _fallback_step(self, item: Work) -> None:
-        self._adam_step(item)
+    def _fallback_steps(self, work: Sequence[Work]) -> None:
+        self._adam_steps(work)
 
     def _load(self, item: Work) -> dict[str, Tensor]:
         if item.found_inf is None:

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from ._base import MatrixOptimizer
-from ._buckets import Work
+from ._buckets import Work, buckets
 from ._capture import Approximation, Capture, SideSum
 from ._checks import require_choices, require_fractions, require_positive
-from ._factors import accumulate, accumulate_gradient
-from ._refresh import SIDES, refresh_bases, refresh_due
-from ._routing import Rule, Rules, as_matrices
+from ._factors import SIDES, accumulate, accumulate_gradients
+from ._refresh import refresh_bases, refresh_due
+from ._routing import Rule, Rules
 from ._updates import new_rotated_state
 
 _MODES: dict[str, dict[str, Any]] = {
@@ -193,17 +193,23 @@ class KPOP(MatrixOptimizer):
             self._exchange.sum_statistics(self._capture, parameters)
 
     def _update(self, work: Sequence[Work]) -> None:
+        unseen = [item for item in work if not self._fed_by_hooks(item)]
+        for bucket in buckets(unseen, lambda item: item.state["exp_avg"]):
+            group = bucket[0].group
+            gradients = [item.grad.reshape(item.state["exp_avg"].shape) for item in bucket]
+            normalize = group["factor_norm"] == "trace"
+            accumulate_gradients(bucket, gradients, beta=group["factor_beta"], normalize=normalize)
         for item in work:
-            self._update_one(item)
+            self._refresh(item)
+        self._adam_steps(work)
 
-    def _update_one(self, item: Work) -> None:
-        self._update_factors(item)
+    def _refresh(self, item: Work) -> None:
         step = self._renewal(item, self._schedule(item))
         if step is not None:
             seed = item.group["mode"] == "seed"
             transport: Literal["none", "both"] = "none" if seed else "both"
-            self._failed += refresh_bases(item.state, step, transport=transport, descending=not seed)
-        self._adam_step(item)
+            for failed in refresh_bases(item.state, step, transport=transport, descending=not seed):
+                self._count_failures(failed)
 
     def _schedule(self, item: Work) -> Callable[[int], bool]:
         """Return what tells of a step whether it decomposes."""
@@ -212,17 +218,14 @@ class KPOP(MatrixOptimizer):
         phase = self._position(item.parameter) if item.group["stagger"] else 0
         return partial(refresh_due, period=item.group["precondition_frequency"], phase=phase)
 
-    def _update_factors(self, item: Work) -> None:
-        """Feed the factors with what the hooks saw; with the gradient if no hook ever saw this parameter."""
-        parameter, grad, state, group, found_inf = item
+    def _fed_by_hooks(self, item: Work) -> bool:
+        """Feed the factors with what the hooks saw; return False if no hook ever saw this parameter."""
+        parameter, _, state, group, found_inf = item
         beta, normalize = group["factor_beta"], group["factor_norm"] == "trace"
         watched = self._exchange.original(parameter)
         sums = None if self._capture is None else self._capture.take(watched)
         if sums is None:
-            if id(watched) not in self._seen:
-                gradient = as_matrices(grad, self._rule(parameter, group)).contiguous()
-                accumulate_gradient(state, gradient, beta=beta, normalize=normalize, found_inf=found_inf)
-            return
+            return id(watched) in self._seen
         self._seen.add(id(watched))
         for side, factor, _ in SIDES:
             sides: dict[str, SideSum] = getattr(sums, side)
@@ -230,6 +233,7 @@ class KPOP(MatrixOptimizer):
                 scatter, rows = _combined(list(sides.values()))
                 counted = None if normalize else rows
                 accumulate(state[factor], scatter, beta=beta, rows=counted, found_inf=found_inf)
+        return True
 
     def _sites(self, parameter: Tensor) -> list[str]:
         return [] if self._capture is None else self._capture.sites(parameter)

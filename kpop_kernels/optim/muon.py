@@ -138,12 +138,8 @@ class Muon(MatrixOptimizer):
         return columns if columns["treated"] == "Adam" else columns | {"treated": "orthogonalized"}
 
     def _update(self, work: Sequence[Work]) -> None:
-        orthogonalized = []
-        for item in work:
-            if "momentum_buffer" in item.state:
-                orthogonalized.append(item)
-            else:
-                self._adam_step(item)
+        orthogonalized = [item for item in work if "momentum_buffer" in item.state]
+        self._adam_steps([item for item in work if "momentum_buffer" not in item.state])
         for bucket in buckets(orthogonalized, lambda item: item.state["momentum_buffer"]):
             self._orthogonal_step(bucket)
 

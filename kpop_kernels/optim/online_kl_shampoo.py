@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .._schema import compute_dtype
-from ..ops import inverse_root_foreach, syrk
+from ..ops import gram_ema_, inverse_root_foreach, kl_gram_ema_foreach_, syrk, whiten_update_foreach_
 from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_nonnegative, require_positive
 from ._nonfinite import undone_if
-from ._routing import Rules, matrices
+from ._routing import Rules
 from ._triangle import pack, packed_length, unpack
-from ._updates import descend_, gradient_like, learning_rate, new_adam_state
+from ._updates import gradient_like, learning_rate, new_adam_state
 
 Side = Literal["left", "right"]
 
@@ -147,12 +147,8 @@ class OnlineKLShampoo(MatrixOptimizer):
         return state
 
     def _update(self, work: Sequence[Work]) -> None:
-        whitened = []
-        for item in work:
-            if "exp_avg_sq" in item.state:
-                self._adam_step(item)
-            else:
-                whitened.append(item)
+        self._adam_steps([item for item in work if "exp_avg_sq" in item.state])
+        whitened = [item for item in work if "exp_avg_sq" not in item.state]
         for bucket in buckets(whitened, lambda item: item.state["exp_avg"]):
             self._whitened_step(bucket)
 
@@ -164,18 +160,23 @@ class OnlineKLShampoo(MatrixOptimizer):
         first = [_first_factors(item.state, gradient_like(item, "exp_avg"), eps=eps) for item in fresh]
         self._renew_roots(fresh, first)
         gradients = [gradient_like(item, "exp_avg") for item in bucket]
-        factors = [
-            _next_factors(item.state, G, beta2=beta2, eps=eps)
-            for item, G in zip(bucket, gradients, strict=True)
-        ]
+        factors = _next_factors([item.state for item in bucket], gradients, beta2=beta2, eps=eps)
         roots = self._renew_roots(bucket, factors)
-        for item, G, P in zip(bucket, gradients, roots, strict=True):
+        momenta = []
+        for item, G in zip(bucket, gradients, strict=True):
             with undone_if(item.found_inf, item.state["exp_avg"]) as (M,):
-                U = _whitened(_nesterov_momentum(G, M, beta1), P)
-            scale = _shape_scale(*U.shape[-2:]) / math.sqrt(nesterov_variance(beta1))
-            decay = self._decay(group)
-            with matrices(item.parameter, self._rule(item.parameter, group)) as matrix:
-                descend_(matrix, U, lr=lr, decay=decay, scale=scale, found_inf=item.found_inf)
+                momenta.append(_nesterov_momentum(G, M, beta1))
+        with self._matrices(bucket) as matrices:
+            whiten_update_foreach_(
+                matrices,
+                momenta,
+                [P.get("P_L") for P in roots],
+                [P.get("P_R") for P in roots],
+                lr=lr,
+                weight_decay=self._decay(group),
+                scale=[_shape_scale(*N.shape[-2:]) / math.sqrt(nesterov_variance(beta1)) for N in momenta],
+                found_inf=[item.found_inf for item in bucket],
+            )
 
     def _renew_roots(self, work: list[Work], factors: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
         """Keep new factors and their roots in the states, and return the roots in full.
@@ -266,31 +267,40 @@ def _first_factor(G: Tensor, side: Side, eps: float) -> Tensor:
     return S
 
 
-def _next_factors(state: dict[str, Any], G: Tensor, *, beta2: float, eps: float) -> dict[str, Tensor]:
-    """Return the factors averaged with the gradient, whitened on the other side by the root of the last step."""
-    m, n = G.shape[-2:]
-    half = {
-        "L": G @ unpack(state["P_R"]) if "P_R" in state else G,
-        "R": unpack(state["P_L"]) @ G if "P_L" in state else G,
-    }
-    factors = {}
-    for side, factor, _ in SIDES:
-        if factor in state:
-            share = (1 - beta2) / (n if side == "left" else m)
-            S = syrk(half[factor], C=unpack(state[factor]), alpha=share, beta=beta2, side=side)
-            S.diagonal(dim1=-2, dim2=-1).add_(eps)
-            factors[factor] = S
+def _next_factors(
+    states: Sequence[dict[str, Any]], gradients: Sequence[Tensor], *, beta2: float, eps: float
+) -> list[dict[str, Tensor]]:
+    """Return the factors averaged with gradients, whitened on the other side by the roots of the last step."""
+    factors = [
+        {factor: unpack(state[factor]) for _, factor, _ in SIDES if factor in state} for state in states
+    ]
+    both = [i for i, own in enumerate(factors) if len(own) == len(SIDES)]
+    kl_gram_ema_foreach_(
+        [factors[i]["L"] for i in both],
+        [factors[i]["R"] for i in both],
+        [gradients[i] for i in both],
+        [unpack(states[i]["P_L"]) for i in both],
+        [unpack(states[i]["P_R"]) for i in both],
+        beta=beta2,
+        eps=eps,
+    )
+    for own, G in zip(factors, gradients, strict=True):
+        if len(own) == 1:
+            _average_one_side(own, G, beta2=beta2, eps=eps)
     return factors
+
+
+def _average_one_side(factors: dict[str, Tensor], G: Tensor, *, beta2: float, eps: float) -> None:
+    """Average the only factor with a gradient; the root of the other side is the identity."""
+    m, n = G.shape[-2:]
+    for side, factor, _ in SIDES:
+        if factor in factors:
+            share = (1 - beta2) / (n if side == "left" else m)
+            gram_ema_(factors[factor], G, beta=beta2, alpha=share, side=side)
+            factors[factor].diagonal(dim1=-2, dim2=-1).add_(eps)
 
 
 def _nesterov_momentum(G: Tensor, M: Tensor, beta1: float) -> Tensor:
     """Update the momentum M with a gradient and return N."""
     M.lerp_(G, 1 - beta1)
     return G.lerp(M, beta1)
-
-
-def _whitened(N: Tensor, roots: dict[str, Tensor]) -> Tensor:
-    """Return P_L N P_R."""
-    if "P_L" in roots:
-        N = roots["P_L"] @ N
-    return N @ roots["P_R"] if "P_R" in roots else N

@@ -1,5 +1,6 @@
 """QClean: Clean with bases and moments in 8-bit blocks."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -178,11 +179,14 @@ class QClean(LowRankOptimizer):
         granule = super()._granule(parameter, group)
         return _BLOCK_SIZE if granule and self._in_blocks(parameter) else granule
 
-    def _fallback_step(self, item: Work) -> None:
+    def _fallback_steps(self, work: Sequence[Work]) -> None:
+        self._adam_steps([item for item in work if "exp_avg" in item.state])
+        for item in work:
+            if "exp_avg" not in item.state:
+                self._adam8_step(item)
+
+    def _adam8_step(self, item: Work) -> None:
         parameter, grad, state, group, found_inf = item
-        if "exp_avg" in state:
-            self._adam_step(item)
-            return
         rule = self._rule(parameter, group)
         with matrices(parameter, rule) as matrix:
             adam8_(

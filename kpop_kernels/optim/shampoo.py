@@ -1,6 +1,8 @@
 """Shampoo: gradients whitened on every side by roots of their second moments."""
 
+import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
 
@@ -9,7 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .._schema import compute_dtype
-from ..ops import gram_ema_, inverse_root_foreach
+from ..ops import gram_ema_foreach_, inverse_root_foreach, whiten_foreach
 from ._base import MatrixOptimizer
 from ._blocks import Blocks, cut
 from ._buckets import Work, buckets
@@ -156,30 +158,41 @@ class Shampoo(MatrixOptimizer):
             full = tuple(d <= group["max_precond_dim"] for d in dims)
         return cut(batch, dims, [not f for f in full], group["block_size"]), full
 
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return the operations of a step: those of `MatrixOptimizer._cost` for each block."""
+        if self._rule(parameter, group).method == "Adam":
+            return super()._cost(parameter, group)
+        blocks, full = self._cut(parameter, group)
+        sides = [size for size, is_full in zip(blocks.sizes, full, strict=True) if is_full]
+        elements, period = math.prod(blocks.sizes), group["precondition_frequency"]
+        return blocks.total * (20 * elements + sum(6 * k * elements + 10 * k**3 / period for k in sides))
+
     def _update(self, work: Sequence[Work]) -> None:
-        whitened = []
-        for item in work:
-            if "root_0" in item.state:
-                whitened.append(item)
-            else:
-                self._adam_step(item)
+        whitened = [item for item in work if "root_0" in item.state]
+        self._adam_steps([item for item in work if "root_0" not in item.state])
         for bucket in buckets(whitened, lambda item: item.state["exp_avg"]):
             self._whitened_step(bucket)
 
     def _whitened_step(self, bucket: list[Work]) -> None:
         """Move parameters of one group; all roots that are due are computed in one call."""
         gradients = [gradient_like(item, "exp_avg") for item in bucket]
+        cuts = [self._cut(item.parameter, item.group) for item in bucket]
+        _accumulate(bucket, [blocks.split(G) for (blocks, _), G in zip(cuts, gradients, strict=True)])
         due = []
-        for item, G in zip(bucket, gradients, strict=True):
-            blocks, _ = self._cut(item.parameter, item.group)
-            _accumulate(item, blocks.split(G))
+        for item in bucket:
             phase = self._position(item.parameter) if item.group["stagger"] else 0
             period = item.group["precondition_frequency"]
             if self._renewal(item, partial(refresh_due, period=period, phase=phase)) is not None:
                 due.append(item)
         self._renew_roots(due)
-        for item, G in zip(bucket, gradients, strict=True):
-            self._move(item, G)
+        momenta = [_momentum(item, G) for item, G in zip(bucket, gradients, strict=True)]
+        directions = _whitened(
+            [blocks.split(M) for (blocks, _), M in zip(cuts, momenta, strict=True)],
+            [item.state for item in bucket],
+            [full for _, full in cuts],
+        )
+        for item, (blocks, _), G, M, U in zip(bucket, cuts, gradients, momenta, directions, strict=True):
+            self._move(item, G, M, blocks.join(U))
 
     def _renew_roots(self, due: list[Work]) -> None:
         """Compute the roots of all factors; one that is not finite keeps its place."""
@@ -195,19 +208,23 @@ class Shampoo(MatrixOptimizer):
                 item.state[f"root_{i}"] = torch.where(keep, root, item.state[f"root_{i}"])
                 self._count_failures(~finite)
 
-    def _move(self, item: Work, G: Tensor) -> None:
-        parameter, _, state, group, found_inf = item
-        blocks, full = self._cut(parameter, group)
-        beta1, _ = group["betas"]
-        with undone_if(found_inf, state["exp_avg"]) as (average,):
-            average.lerp_(G, 1 - beta1)
-        M = average / bias_correction(beta1, state["step"])
-        U = blocks.join(_whitened(blocks.split(M), state, full))
+    def _move(self, item: Work, G: Tensor, M: Tensor, U: Tensor) -> None:
+        """Move a parameter along a whitened momentum, grafted as its group wants it."""
+        parameter, _, _, group, found_inf = item
         if group["graft"] != "none":
+            blocks, _ = self._cut(parameter, group)
             U = _grafted(U, _graft_direction(M, G, item), matrix_dims=len(blocks.dims))
         rule, lr, decay = self._rule(parameter, group), learning_rate(group), self._decay(group)
         with matrices(parameter, rule) as matrix:
             descend_(matrix, U.reshape(rule.shape), lr=lr, decay=decay, found_inf=found_inf)
+
+
+def _momentum(item: Work, G: Tensor) -> Tensor:
+    """Update the average of gradients and return it, bias-corrected."""
+    beta1, _ = item.group["betas"]
+    with undone_if(item.found_inf, item.state["exp_avg"]) as (average,):
+        average.lerp_(G, 1 - beta1)
+    return average / bias_correction(beta1, item.state["step"])
 
 
 def _order(state: dict[str, Any]) -> int:
@@ -219,19 +236,24 @@ def _unfolded(blocks: Tensor, side: int) -> Tensor:
     return blocks.movedim(1 + side, 1).flatten(2)
 
 
-def _accumulate(item: Work, G: Tensor) -> None:
-    """Feed the factors with the blocks of a gradient."""
-    beta, alpha = 1.0, 1.0
-    if item.group["accumulation"] == "ema":
-        beta = item.group["betas"][1]
+def _accumulate(bucket: Sequence[Work], gradients: Sequence[Tensor]) -> None:
+    """Feed the factors of parameters of one group with the blocks of their gradients, in one call."""
+    group, beta, alpha = bucket[0].group, 1.0, 1.0
+    if group["accumulation"] == "ema":
+        beta = group["betas"][1]
         alpha = 1 - beta
-    for i in range(_order(item.state)):
-        rows = _unfolded(G, i)
-        with undone_if(item.found_inf, item.state[f"factor_{i}"]) as (factor,):
-            if factor.ndim == 3:
-                gram_ema_(factor, rows, beta=beta, alpha=alpha, side="left")
-            else:
-                factor.mul_(beta).add_(rows.square().sum(-1), alpha=alpha)
+    factors, operands = [], []
+    with ExitStack() as stack:
+        for item, G in zip(bucket, gradients, strict=True):
+            for i in range(_order(item.state)):
+                (factor,) = stack.enter_context(undone_if(item.found_inf, item.state[f"factor_{i}"]))
+                rows = _unfolded(G, i)
+                if factor.ndim == 3:
+                    factors.append(factor)
+                    operands.append(rows)
+                else:
+                    factor.mul_(beta).add_(rows.square().sum(-1), alpha=alpha)
+        gram_ema_foreach_(factors, operands, beta=beta, alpha=alpha, side="left")
 
 
 def _damped(item: Work, side: int) -> Tensor:
@@ -272,12 +294,26 @@ def _power(values: Tensor, p: int) -> Tensor:
     return torch.where(values == 0, 0.0, values ** (-1 / p))
 
 
-def _whitened(M: Tensor, state: dict[str, Any], full: tuple[bool, ...]) -> Tensor:
-    """Return blocks multiplied by the root of every side."""
-    for i, is_full in enumerate(full):
-        root, rows = state[f"root_{i}"], M.movedim(1 + i, 1)
-        moved = root @ rows.flatten(2) if is_full else root[..., None] * rows.flatten(2)
-        M = moved.reshape(rows.shape).movedim(1, 1 + i)
+def _whitened(
+    blocks: Sequence[Tensor], states: Sequence[dict[str, Any]], full: Sequence[tuple[bool, ...]]
+) -> list[Tensor]:
+    """Return blocks multiplied by the root of every side, all matrices between full roots in one call."""
+    places = [i for i, sides in enumerate(full) if len(sides) == 2]
+    roots = [[states[i][f"root_{side}"] if full[i][side] else None for i in places] for side in range(2)]
+    found = dict(zip(places, whiten_foreach([blocks[i] for i in places], *roots), strict=True))
+    whitened = []
+    for i, M in enumerate(blocks):
+        remaining = [side for side, is_full in enumerate(full[i]) if i not in found or not is_full]
+        whitened.append(_times_roots(found.get(i, M), states[i], remaining))
+    return whitened
+
+
+def _times_roots(M: Tensor, state: dict[str, Any], sides: Sequence[int]) -> Tensor:
+    """Return blocks multiplied by the roots of some sides."""
+    for side in sides:
+        root, rows = state[f"root_{side}"], M.movedim(1 + side, 1)
+        moved = root @ rows.flatten(2) if root.ndim == 3 else root[..., None] * rows.flatten(2)
+        M = moved.reshape(rows.shape).movedim(1, 1 + side)
     return M
 
 

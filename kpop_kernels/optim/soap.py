@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ._base import MatrixOptimizer
-from ._buckets import Work
+from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_positive
-from ._factors import accumulate_gradient
+from ._factors import accumulate_gradients
 from ._refresh import refresh_bases, refresh_due
-from ._routing import Rules, as_matrices
+from ._routing import Rules
 from ._updates import new_rotated_state
 
 _FIRST_REFRESH = {"gradient": 1, "identity": 2}
@@ -125,16 +125,14 @@ class SOAP(MatrixOptimizer):
         return new_rotated_state(parameter, self._rule(parameter, group))
 
     def _update(self, work: Sequence[Work]) -> None:
+        for bucket in buckets(work, lambda item: item.state["exp_avg"]):
+            group = bucket[0].group
+            gradients = [item.grad.reshape(item.state["exp_avg"].shape) for item in bucket]
+            beta = group["betas"][1] if group["shampoo_beta"] is None else group["shampoo_beta"]
+            accumulate_gradients(bucket, gradients, beta=beta, normalize=False)
         for item in work:
-            self._update_one(item)
-
-    def _update_one(self, item: Work) -> None:
-        group = item.group
-        gradient = as_matrices(item.grad, self._rule(item.parameter, group)).contiguous()
-        beta = group["betas"][1] if group["shampoo_beta"] is None else group["shampoo_beta"]
-        accumulate_gradient(item.state, gradient, beta=beta, normalize=False, found_inf=item.found_inf)
-        self._refresh(item)
-        self._adam_step(item)
+            self._refresh(item)
+        self._adam_steps(work)
 
     def _refresh(self, item: Work) -> None:
         group, first = item.group, _FIRST_REFRESH[item.group["first_basis"]]
@@ -143,4 +141,5 @@ class SOAP(MatrixOptimizer):
         step = self._renewal(item, partial(refresh_due, period=period, phase=phase, first=first))
         if step is not None:
             method: Literal["eigh", "qr"] = "eigh" if step == first else group["method"]
-            self._failed += refresh_bases(item.state, step, transport=group["transport"], method=method)
+            for failed in refresh_bases(item.state, step, transport=group["transport"], method=method):
+                self._count_failures(failed)

@@ -2,7 +2,8 @@
 
 from .blockwise import BLOCKWISE as BLOCKWISE
 from .blockwise import BlockwiseConfig as BlockwiseConfig
-from .crossover import eigh_from as eigh_from
+from .crossover import ANY_STEPS as ANY_STEPS
+from .crossover import most_steps as most_steps
 from .products import LARGE as LARGE
 from .products import LARGE_IN_REGISTERS as LARGE_IN_REGISTERS
 from .products import SMALL as SMALL

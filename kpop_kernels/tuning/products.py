@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Float32Products = Literal["tf32x3", "ieee"]
+Float32Products = Literal["tf32x3", "tf32", "ieee"]
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class ProductConfig:
         block_k: Columns of A, and rows of B, in one step of the sum.
         num_warps: Warps of one program.
         num_stages: Depth of software pipelining: tiles of A and B on their way at a time.
-        float32: How float32 operands are multiplied: each as three products of its two tf32 halves, or by
-            fused multiply-adds. On AMD always by float32 matrix instructions.
+        float32: How float32 operands are multiplied: each as three products of its two tf32 halves, as one of
+            tf32, or by fused multiply-adds. On AMD always by float32 matrix instructions.
     """
 
     block: int

@@ -1,11 +1,11 @@
 """Checkpoints of some number of ranks, resumed on any other, through torch.distributed.checkpoint."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
@@ -23,7 +23,7 @@ from tests.distributed.cluster import Cluster
 from tests.distributed.parity import OURS, SHAPES, distributed, make
 from tests.optim.conventions.workload import assert_identical, gradient, parameters
 
-SAVED_AFTER, LAST = 8, 14
+SAVED_AFTER, LAST = 5, 10
 
 
 class Run:
@@ -61,7 +61,7 @@ class Run:
             "model": get_model_state_dict(self.model),
             "optimizer": get_optimizer_state_dict(self.model, self.optimizer),
         }
-        dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
+        dcp.load(state, checkpoint_id=path)
         set_model_state_dict(self.model, state["model"])
         set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"])
 
@@ -94,6 +94,7 @@ def _resumed_alone(name: str, path: str) -> list[Tensor]:
     return run.values()
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # said whenever one process loads
 @pytest.mark.parametrize("kind", (None, "FSDP2"), ids=("replicated", "FSDP2"))
 @pytest.mark.parametrize("name", OURS)
 def test_a_resumed_run_is_the_uninterrupted_one(cluster: Cluster, tmp_path: Path, name, kind):
@@ -132,6 +133,28 @@ def test_a_full_state_dict_is_that_of_one_process(cluster: Cluster, name, kind):
     wanted = get_optimizer_state_dict(alone.model, alone.optimizer)["state"]
     for state in cluster.run(2, _full_state_dict, name, kind):
         assert_identical(state, wanted)
+
+
+def _resumed_from_a_full_one(name: str, kind: str | None, state: dict[str, Any]) -> list[Tensor]:
+    run = Run(name, kind)
+    options = StateDictOptions(full_state_dict=True)
+    set_model_state_dict(run.model, state["model"], options=options)
+    set_optimizer_state_dict(run.model, run.optimizer, state["optimizer"], options=options)
+    run.steps(SAVED_AFTER + 1, LAST)
+    return run.values()
+
+
+@pytest.mark.parametrize("kind", (None, "FSDP2"), ids=("replicated", "FSDP2"))
+def test_ranks_resume_what_one_process_began(cluster: Cluster, kind):
+    alone = Run("QClean", None, replicate=False)
+    alone.steps(1, SAVED_AFTER)
+    state = {
+        "model": {key: value.clone() for key, value in get_model_state_dict(alone.model).items()},
+        "optimizer": copy.deepcopy(get_optimizer_state_dict(alone.model, alone.optimizer)),
+    }
+    alone.steps(SAVED_AFTER + 1, LAST)
+    for values in cluster.run(2, _resumed_from_a_full_one, "QClean", kind, state):
+        assert_identical(values, alone.values())
 
 
 def _before_the_first_step(kind: str | None) -> bool:

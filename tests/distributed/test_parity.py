@@ -7,13 +7,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from kpop_kernels.distributed import shard
 from tests.distributed.cluster import Cluster
-from tests.distributed.parity import MESHES, OURS, SHAPES, alone, replicated, sharded, usual
+from tests.distributed.parity import MESHES, OURS, SHAPES, alone, make, replicated, sharded, usual
 from tests.optim.conventions.workload import gradient, parameters
 
 REFERENCES = cache(alone)
 SAMPLES = ("KPOP", "QClean", "Muon")
 """A matrix method, one with blocks of 8 bits, and one that computes many matrices in a call."""
+
+RUNS = [(name, world) for name in OURS for world in (1, 2, 4) if world > 1 or name in SAMPLES]
 
 
 def assert_equal(runs: list[tuple[list[Tensor], dict]], expected: list[Tensor]) -> None:
@@ -22,14 +25,12 @@ def assert_equal(runs: list[tuple[list[Tensor], dict]], expected: list[Tensor]) 
             assert torch.equal(value, wanted), f"rank {rank}, parameter {index} of shape {SHAPES[index]}"
 
 
-@pytest.mark.parametrize("world", (1, 2, 4))
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name, world", RUNS)
 def test_replicated_parameters(cluster: Cluster, name, world):
     assert_equal(cluster.run(world, replicated, name), REFERENCES(name))
 
 
-@pytest.mark.parametrize("world", (1, 2, 4))
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name, world", RUNS)
 def test_sharded_parameters(cluster: Cluster, name, world):
     assert_equal(cluster.run(world, sharded, name, "FSDP2"), REFERENCES(name))
 
@@ -38,6 +39,13 @@ def test_sharded_parameters(cluster: Cluster, name, world):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_other_meshes(cluster: Cluster, name, kind):
     assert_equal(cluster.run(4, sharded, name, kind), REFERENCES(name))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_parameters_in_bfloat16(cluster: Cluster, name):
+    expected = alone(name, "usual", torch.bfloat16)
+    assert_equal(cluster.run(4, replicated, name, "usual", torch.bfloat16), expected)
+    assert_equal(cluster.run(4, sharded, name, "FSDP2", "usual", torch.bfloat16), expected)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -61,7 +69,7 @@ def test_one_rank_with_nan_leaves_the_parameter_on_all(cluster: Cluster, kind):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_updates_may_travel_in_bfloat16(cluster: Cluster, name):
     expected = REFERENCES(name)
-    runs = cluster.run(4, replicated, name, "usual", torch.bfloat16)
+    runs = cluster.run(4, replicated, name, "usual", torch.float32, torch.bfloat16)
     for values, _ in runs[1:]:
         assert all(map(torch.equal, values, runs[0][0]))
     start = [value.detach() for value in parameters(SHAPES)]
@@ -73,6 +81,26 @@ def test_updates_may_travel_in_bfloat16(cluster: Cluster, name):
     assert moved > 5
 
 
+def _with_a_late_group(shared: bool) -> list[Tensor]:
+    params = parameters(SHAPES)
+    optimizer = make("KPOP", params[:4])
+    if shared:
+        shard(optimizer)
+    for step in range(1, 9):
+        if step == 4:
+            optimizer.add_param_group({"params": params[4:], "lr": 2.0**-5})
+        for index, parameter in enumerate(params):
+            parameter.grad = usual(step, index, parameter)
+        optimizer.step()
+    return [parameter.detach() for parameter in params]
+
+
+def test_a_group_may_come_late(cluster: Cluster):
+    expected = _with_a_late_group(False)
+    for values in cluster.run(2, _with_a_late_group, True):
+        assert all(map(torch.equal, values, expected))
+
+
 def test_a_stand_in_that_is_not_whole_would_be_seen(cluster: Cluster):
     values = cluster.run(2, _with_shards_as_matrices)[0]
     assert any(not torch.equal(a, b) for a, b in zip(values, REFERENCES("Muon"), strict=True))
@@ -81,7 +109,7 @@ def test_a_stand_in_that_is_not_whole_would_be_seen(cluster: Cluster):
 def _with_shards_as_matrices() -> list[Tensor]:
     """Each rank orthogonalizes its shard: what an optimizer that ignored placements would do."""
     from kpop_kernels.optim import Muon
-    from tests.distributed.parity import distributed, make
+    from tests.distributed.parity import distributed
 
     whole = parameters(SHAPES)
     mine = [torch.nn.Parameter(distributed(p, "FSDP2").to_local()) for p in whole]

@@ -1,6 +1,7 @@
 """The simulated plan: its arithmetic by hand, and against what ranks really send."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -123,3 +124,9 @@ def test_the_plan_is_what_ranks_do(cluster: Cluster):
     plan = simulate(Muon([_meta(*shape) for shape in shapes]), 4)
     sent, received, work = zip(*cluster.run(4, _bytes_sent, shapes), strict=True)
     assert list(sent) == plan.sent and list(received) == plan.received and list(work) == plan.loads.work
+
+
+def test_the_page_shows_what_the_command_prints(capsys):
+    main([])
+    page = (Path(__file__).parents[2] / "docs" / "distributed.md").read_text()
+    assert capsys.readouterr().out.strip() in page

@@ -98,8 +98,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("kind", ("DDP", "FSDP2"))
-@pytest.mark.parametrize("world", (2, 4))
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("world, options", [*((2, name) for name in OPTIONS), (4, "rows")])
 def test_factors_are_those_of_the_whole_batch(cluster: Cluster, kind, world, options):
     expected = _train(None, **OPTIONS[options])
     runs = cluster.run(world, _train_with, kind, OPTIONS[options])

@@ -67,14 +67,14 @@ def test_a_root_has_the_same_bits_alone_in_a_list_and_in_any_order():
         assert cuda.launches() == [FLOAT32.format(size) for size in (32, 32, 64, 32)]
 
 
-@pytest.mark.parametrize("n", [3, 31])
+@pytest.mark.parametrize("n", [8, 31])
 @pytest.mark.parametrize("p", [1, 4])
 def test_other_roots(n, p):
     with emulated(only="inverse_root.cu"):
         root, _ = root_of(spd(n, 1e4), p)
         narrow, _ = root_of(spd(n, 1e3), p, precision="fp16")
     assert relative_error(root, truth(n, 1e4, "log", p)) <= allowed(1e4) * (2 if p == 1 else 1)
-    assert relative_error(narrow, truth(n, 1e3, "log", p)) <= 8e-3 * (4 if n == 3 else 2)
+    assert relative_error(narrow, truth(n, 1e3, "log", p)) <= 8e-3 * 2
     for X in (root, narrow):
         assert torch.equal(X, X.mT)
 
@@ -186,6 +186,6 @@ def test_what_is_refused(monkeypatch):
     backend = backends.Backend("cuda")
     assert backend.serves("inverse_root", torch.zeros(128, 128))
     assert not backend.serves("inverse_root_foreach", torch.zeros(128, 128), torch.zeros(129, 129))
-    message = "inverse_root: backend 'cuda' takes matrices of order up to 128, not 129"
+    message = r"inverse_root: backend 'cuda' takes matrices with sides up to 128, not \(129, 129\)"
     with pytest.raises(ValueError, match=message):
         backend.inverse_root(torch.zeros(129, 129), 2, **root_options())

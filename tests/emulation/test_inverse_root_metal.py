@@ -25,6 +25,7 @@ from tests.ops.test_inverse_root_contract import (  # noqa: F401 - run here on t
 )
 from tests.ops.test_inverse_root_hard import (  # noqa: F401 - run here on the fixture below
     test_equivariance,
+    test_negative_definite_matrices_have_no_root,
     test_poison_stays_in_its_matrix,
     test_powers_of_16_scale_exactly,
     test_rank_deficient,

@@ -1,5 +1,7 @@
 """What each CUDA source of the package must compile to. A source without an entry fails the tests."""
 
+from dataclasses import replace
+
 from tests.machine_code.expectations import MMA_SYNC, Expect
 
 # Four groups of 8 elements a thread: codes move 8 bytes at a time, elements 16. Kernels that take any element type
@@ -20,6 +22,27 @@ def _by_256(loads: int, instructions_an_element: int) -> Expect:
     )
 
 
+_QUANTIZE = Expect(counts={"LDG.128": _ANY_TYPE}, vector_stores=False, max_registers=80, max_shared=16)
+_DEQUANTIZE = Expect(
+    counts={"LDG.64": 4, "STG.128": _ANY_TYPE, "I2F": 0}, vector_loads=False, max_registers=80, max_shared=0
+)
+_EMA_INT8 = Expect(
+    counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4, "I2IP": 16},
+    max_registers=128,
+    max_shared=16,
+)
+_EMA_SQ_DYNAMIC8 = Expect(
+    counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4},
+    max_registers=128,
+    max_shared=_TABLES,
+)
+_ADAM8 = Expect(
+    counts={"LDG.128": 2 * _ANY_TYPE, "STG.128": _ANY_TYPE, "STG.64": 8, "I2IP": 16},
+    max_registers=200,
+    max_shared=_TABLES,
+)
+
+
 def _root(n: int, float16: bool, max_registers: int) -> Expect:
     """Three products a step; the source holds dynamic shared memory, which is not counted here, below 98 KiB."""
     tiles = n // 8
@@ -35,6 +58,19 @@ def _root(n: int, float16: bool, max_registers: int) -> Expect:
     )
 
 
+def _rotations(n: int, products: int, max_registers: int) -> Expect:
+    """Products of float32 operands, three of tf32 for one; dynamic shared memory as for roots."""
+    return Expect(
+        vector_loads=False,
+        vector_stores=False,
+        no_fma=False,
+        tensor_cores=MMA_SYNC,
+        counts={"HMMA.1688.F32.TF32": products * 3 * (n // 8) ** 2},
+        max_registers=max_registers,
+        max_shared=1024,
+    )
+
+
 # By source file: the beginnings of kernel names, each of which must match a kernel, and what they share.
 CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
     "quantize_int8.cu": {
@@ -44,15 +80,10 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
         "kpop::quantize_int8_by_256<float, false>": _by_256(8, 13),
         "kpop::quantize_int8_by_256<__half, false>": _by_256(4, 13),
         "kpop::quantize_int8_by_256<__nv_bfloat16, false>": _by_256(4, 13),
-        "kpop::quantize_int8<": Expect(
-            counts={"LDG.128": _ANY_TYPE}, vector_stores=False, max_registers=80, max_shared=16
-        ),
-        "kpop::dequantize_int8": Expect(
-            counts={"LDG.64": 4, "STG.128": _ANY_TYPE, "I2F": 0},
-            vector_loads=False,
-            max_registers=80,
-            max_shared=0,
-        ),
+        "kpop::quantize_int8<": _QUANTIZE,
+        "kpop::list_quantize_int8<": replace(_QUANTIZE, max_registers=88),
+        "kpop::dequantize_int8": _DEQUANTIZE,
+        "kpop::list_dequantize_int8": _DEQUANTIZE,
     },
     "dynamic8.cu": {
         "kpop::quantize_dynamic8<": Expect(
@@ -63,23 +94,14 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
         ),
     },
     "ema8.cu": {
-        "kpop::ema_int8": Expect(
-            counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4, "I2IP": 16},
-            max_registers=128,
-            max_shared=16,
-        ),
-        "kpop::ema_sq_dynamic8": Expect(
-            counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4},
-            max_registers=128,
-            max_shared=_TABLES,
-        ),
+        "kpop::ema_int8": _EMA_INT8,
+        "kpop::list_ema_int8": _EMA_INT8,
+        "kpop::ema_sq_dynamic8": _EMA_SQ_DYNAMIC8,
+        "kpop::list_ema_sq_dynamic8": _EMA_SQ_DYNAMIC8,
     },
     "adam8.cu": {
-        "kpop::adam8": Expect(
-            counts={"LDG.128": 2 * _ANY_TYPE, "STG.128": _ANY_TYPE, "STG.64": 8, "I2IP": 16},
-            max_registers=200,
-            max_shared=_TABLES,
-        ),
+        "kpop::adam8": _ADAM8,
+        "kpop::list_adam8": replace(_ADAM8, max_registers=224),
     },
     "inverse_root.cu": {
         "kpop::inverse_root<kpop::Float32Products, 32>": _root(32, False, 128),
@@ -88,6 +110,16 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
         "kpop::inverse_root<kpop::Float16Products, 32>": _root(32, True, 128),
         "kpop::inverse_root<kpop::Float16Products, 64>": _root(64, True, 192),
         "kpop::inverse_root<kpop::Float16Products, 128>": _root(128, True, 255),
+    },
+    "kron_adam.cu": {
+        "kpop::kron_adam<32>": _rotations(32, 4, 160),
+        "kpop::kron_adam<64>": _rotations(64, 4, 216),
+        "kpop::kron_adam<128>": _rotations(128, 4, 255),
+    },
+    "kron_rotate.cu": {
+        f"kpop::kron_rotate<{inverse}, {n}>": _rotations(n, 2, limit)
+        for inverse in ("false", "true")
+        for n, limit in ((32, 160), (64, 216), (128, 255))
     },
     "stochastic_round.cu": {
         "kpop::stochastic_round": Expect(

@@ -44,25 +44,28 @@ def replacing(owner: Any, name: str) -> Callable[[Callable[..., Any]], Fault]:
 # Adam's bias correction, in the step that KPOP, SOAP and what is left to Adam share.
 
 
-@replacing(_updates, "kron_adam_")
+@replacing(_updates, "kron_adam_foreach_")
 def adam_without_bias_correction(true, *args, step, **kwargs):
     true(*args, step=1e9, **kwargs)
 
 
-@replacing(_updates, "kron_adam_")
+@replacing(_updates, "kron_adam_foreach_")
 def adam_without_correction_of_the_second_moment(true, *args, step, lr, beta1, **kwargs):
     """With both corrections gone, the rate makes up for the first one."""
-    true(*args, step=1e9, lr=lr / (1 - beta1 ** step.item()), beta1=beta1, **kwargs)
+    (t,) = {t.item() for t in step}
+    true(*args, step=1e9, lr=lr / (1 - beta1**t), beta1=beta1, **kwargs)
 
 
-@replacing(_updates, "kron_adam_")
+@replacing(_updates, "kron_adam_foreach_")
 def adam_a_step_late(true, *args, step, **kwargs):
-    true(*args, step=step + 1, **kwargs)
+    true(*args, step=[t + 1 for t in step], **kwargs)
 
 
-@replacing(_updates, "kron_adam_")
-def update_not_rotated_back(true, param, grad, m, v, Q_L, Q_R, **kwargs):
-    true(param, kron_rotate(grad, Q_L, Q_R), m, v, None, None, **kwargs)
+@replacing(_updates, "kron_adam_foreach_")
+def update_not_rotated_back(true, params, grads, m, v, Q_L, Q_R, **kwargs):
+    rotated = [kron_rotate(*item) for item in zip(grads, Q_L, Q_R, strict=True)]
+    none = [None] * len(rotated)
+    true(params, rotated, m, v, none, none, **kwargs)
 
 
 # Moments carried into a new basis.
@@ -145,24 +148,28 @@ def okls_without_nesterov(true, G, M, beta1):
     return M.lerp_(G, 1 - beta1)
 
 
-@replacing(online_kl_shampoo, "_whitened")
-def okls_left_root_left_out(true, N, roots):
-    return N @ roots["P_R"]
+@replacing(online_kl_shampoo, "whiten_update_foreach_")
+def okls_left_root_left_out(true, params, N, P_L, P_R, **kwargs):
+    true(params, N, [None] * len(N), P_R, **kwargs)
 
 
-@replacing(online_kl_shampoo, "_next_factors")
-def okls_factors_of_shampoo(true, state, G, **kwargs):
+@replacing(online_kl_shampoo, "kl_gram_ema_foreach_")
+def okls_factors_of_shampoo(true, S_a, S_b, G, P_a, P_b, **kwargs):
     """Not whitened by the other side."""
-    return true({key: value for key, value in state.items() if not key.startswith("P_")}, G, **kwargs)
+    none = [None] * len(G)
+    true(S_a, S_b, G, none, none, **kwargs)
 
 
-@replacing(online_kl_shampoo, "syrk")
-def okls_shares_swapped(true, X, C=None, *, alpha, side, **kwargs):
+@replacing(online_kl_shampoo, "kl_gram_ema_foreach_")
+def okls_shares_swapped(true, S_a, S_b, gradients, P_a, P_b, *, beta, eps):
     """1/m for 1/n and the other way round."""
-    m, n = X.shape[-2:]
-    if C is not None:
-        alpha = alpha * (n / m if side == "left" else m / n)
-    return true(X, C=C, alpha=alpha, side=side, **kwargs)
+    for left, right, G, own, other in zip(S_a, S_b, gradients, P_a, P_b, strict=True):
+        m, n = G.shape[-2:]
+        rows, columns = G @ other, own @ G
+        left.mul_(beta).add_(rows @ rows.mT, alpha=(1 - beta) / m)
+        right.mul_(beta).add_(columns.mT @ columns, alpha=(1 - beta) / n)
+        for S in (left, right):
+            S.diagonal(dim1=-2, dim2=-1).add_(eps)
 
 
 @replacing(online_kl_shampoo, "_first_factor")
@@ -340,8 +347,8 @@ def shampoo_factors_not_bias_corrected(true, item, side):
 
 
 @replacing(shampoo, "_whitened")
-def shampoo_one_side_left_out(true, M, state, full):
-    return state["root_0"] @ M
+def shampoo_one_side_left_out(true, blocks, states, full):
+    return [state["root_0"] @ M for M, state in zip(blocks, states, strict=True)]
 
 
 @replacing(shampoo, "_grafted")

@@ -8,8 +8,9 @@ import torch
 
 import kpop_kernels as kpop
 from kpop_kernels import backends, coefficients
+from kpop_kernels.backends.cpu import inverse_root as launcher
 from kpop_kernels.backends.cpu import native
-from kpop_kernels.tuning import eigh_from
+from kpop_kernels.tuning import ANY_STEPS, most_steps
 from python_ref.inverse_root import inverse_root as true_inverse_root
 from python_ref.inverse_root import spectrum_bound
 from tests.ops.matrices import SPECTRA, UNIT, relative_error, root_options, runs_here, spd, truth
@@ -111,20 +112,32 @@ def test_float64_reaches_the_schedule(p):
     assert relative_error(root, true_inverse_root(A, p)) < (1e-6 if p == 4 else 1e-8)
 
 
-def test_auto_takes_eigh_from_the_measured_order():
-    order = eigh_from(native.kernels().isa, torch.get_num_threads())
+def test_auto_takes_eigh_from_the_measured_order(monkeypatch):
+    """What the iteration would need decides, matrix by matrix: 5 steps, 7, or 10."""
     cpu = backends.get("cpu")
-    for n, method in ((order - 1, "newton_schulz"), (order, "eigh")):
-        A = spd(n, 1e3, batch=1)
-        automatic, _ = cpu.inverse_root(A, 2, **root_options(method="auto"))
-        chosen, _ = cpu.inverse_root(A, 2, **root_options(method=method))
-        assert torch.equal(automatic, chosen)
+    A = torch.stack([spd(48, kappa)[0] for kappa in (3.0, 1e3, 1e5)])
+    options = {method: root_options(method=method) for method in ("auto", "newton_schulz", "eigh")}
+    iterated, _ = cpu.inverse_root(A, 2, **options["newton_schulz"])
+    solved, _ = cpu.inverse_root(A, 2, **options["eigh"])
+    for steps, count in ((0, 0), (5, 1), (7, 2), (10, 3), (ANY_STEPS, 3)):
+        monkeypatch.setattr(launcher, "most_steps", lambda isa, threads, n, steps=steps: steps)
+        automatic, bound = cpu.inverse_root(A, 2, **options["auto"])
+        assert torch.equal(automatic[:count], iterated[:count])
+        assert count == 3 or relative_error(automatic[count:], solved[count:]) <= 1e-3
+        assert not any(torch.equal(automatic[i], iterated[i]) for i in range(count, 3))
+        torch.testing.assert_close(bound.double(), spectrum_bound(A), rtol=1e-5, atol=0)
+        roots, bounds = [torch.empty(3, 48, 48).mT, torch.empty(48, 48)], [torch.empty(3), torch.empty(())]
+        cpu.inverse_root_foreach([A, A[2]], roots, bounds, 2, **options["auto"])
+        assert relative_error(roots[0], automatic) <= 1e-3 and relative_error(roots[1], automatic[2]) <= 1e-3
+        assert (bounds[0] > 0).all() and bounds[1] > 0
 
 
 def test_crossover_of_every_instruction_set_is_measured():
     for isa in ("baseline", "avx2", "avx512"):
-        assert eigh_from(isa, 1) >= 16
-        assert eigh_from(isa, 64) >= 16
+        for threads in (1, 2, 64):
+            assert most_steps(isa, threads, 16) == ANY_STEPS
+            steps = [most_steps(isa, threads, n) for n in (16, 64, 128, 256, 512, 1024, 4096)]
+            assert steps == sorted(steps, reverse=True) and steps[-1] == 0
 
 
 def test_check_reports_bound_and_residual():

@@ -100,6 +100,15 @@ def test_slightly_negative_eigenvalues(backend):
     assert relative_error(damped, true_inverse_root(A, 2, damping=2e-3)) <= 2e-4
 
 
+@pytest.mark.parametrize("n", [1, 6, 20])
+@pytest.mark.parametrize("method", ["newton_schulz", "eigh", "auto"])
+def test_negative_definite_matrices_have_no_root(backend, n, method):
+    A = torch.stack([torch.eye(n), -torch.eye(n)])
+    root, _ = backend.inverse_root(A, 2, **root_options(method=method))
+    assert relative_error(root[:1], A[:1]) <= 2e-4
+    assert root[1].isnan().all()
+
+
 def test_check_reports_a_negative_eigenvalue():
     A = torch.stack([torch.diag(torch.tensor([1.0, 0.5, -0.1])), torch.eye(3)])
     for backend_dtype in (torch.float32, torch.float64):

@@ -53,8 +53,10 @@ def bound(dtype):
 def check(variant, tensors, **scalars):
     ours, composite = launch(variant, tensors, **scalars), launch("composite", tensors, **scalars)
     oracle = adam(*tensors.values(), **(SCALARS | scalars))
+    # Without memory nothing covers the error of the rotation in the moments, as in a first step.
+    uncovered = {"exp_avg": 5e-7, "exp_avg_sq": 1e-6} if scalars.get("beta2") == 0 else {}
     for name, *results in zip(WRITTEN, ours, composite, oracle, strict=True):
-        assert_accurate(*results, bound=bound(results[0].dtype), name=name)
+        assert_accurate(*results, bound=uncovered.get(name, bound(results[0].dtype)), name=name)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -236,7 +238,8 @@ def test_deterministic(generator, variant):
 
 
 def test_instruction_sets_agree(generator):
-    tensors = arguments(generator, (2,), 65, 63, ("each", "shared"))
+    """Up to the sizes that all of them leave to BLAS, or none."""
+    tensors = arguments(generator, (2,), 33, 41, ("each", "shared"))
     first, *others = (launch(isa, tensors) for isa in CPU)
     for other in others:
         assert_same_bits(other, first)
@@ -279,15 +282,19 @@ def test_zero_gradient_leaves_a_fresh_parameter_unchanged(generator, variant, ki
     assert_same_bits(written, [tensors[name] for name in WRITTEN])
 
 
-def test_many_steps_are_adamw_in_float64(generator):
+@pytest.mark.parametrize("eye", [False, True], ids=["no bases", "identity bases"])
+@pytest.mark.parametrize("exp_avg_basis", ["rotated", "original"])
+def test_many_steps_are_adamw_in_float64(generator, eye, exp_avg_basis):
     W = normal(generator, 5, 3)
+    bases = [torch.eye(n, dtype=torch.float64) if eye else None for n in (5, 3)]
+    options = {"lr": 0.02, "weight_decay": 0.1, "exp_avg_basis": exp_avg_basis}
     weight = torch.nn.Parameter(W.clone())
     adamw = torch.optim.AdamW([weight], lr=0.02, betas=(0.9, 0.95), weight_decay=0.1)
     state = (torch.zeros_like(W), torch.zeros_like(W))
     for step in range(1, 51):
         weight.grad = normal(generator, 5, 3)
         adamw.step()
-        kpop_kernels.kron_adam_(W, weight.grad, *state, None, None, lr=0.02, weight_decay=0.1, step=step)
+        kpop_kernels.kron_adam_(W, weight.grad, *state, *bases, step=step, **options)
     assert (W - weight).abs().max() <= 1e-12
 
 

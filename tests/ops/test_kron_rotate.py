@@ -11,9 +11,11 @@ from tests.errors import assert_accurate, relative_error, unit_roundoff
 from tests.guards import Guarded
 from tests.matrices import factors, normal
 from tests.ops.grids import TWO_SIDED
-from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
+from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
 
-VARIANTS = ("composite",)
+VARIANTS = ("composite", *CPU)
+NARROW = (torch.float32, torch.bfloat16, torch.float16)
+SERVED = [(variant, dtype) for variant in VARIANTS for dtype in NARROW] + [("composite", torch.float64)]
 
 
 def arguments(generator, batch, m, n, kinds, dtype=torch.float32):
@@ -35,9 +37,8 @@ def check(variant, tensors, inverse=False):
     assert_accurate(ours, composite, rotate(*tensors.values(), inverse=inverse), bound=bound(ours.dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize(("variant", "dtype"), SERVED)
 @pytest.mark.parametrize("inverse", [False, True])
-@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("batch", "m", "n", "kinds"), TWO_SIDED)
 def test_matches_reference(generator, variant, batch, m, n, kinds, inverse, dtype):
     check(variant, arguments(generator, batch, m, n, kinds, dtype), inverse)

@@ -10,9 +10,11 @@ from python_ref.kron import rebase_moments
 from tests.errors import assert_accurate, unit_roundoff
 from tests.matrices import factors, normal, signed_permutation
 from tests.ops.grids import TWO_SIDED
-from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
+from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
 
-VARIANTS = ("composite",)
+VARIANTS = ("composite", *CPU)
+NARROW = (torch.float32, torch.bfloat16, torch.float16)
+SERVED = [(variant, dtype) for variant in VARIANTS for dtype in NARROW] + [("composite", torch.float64)]
 WRITTEN = ("exp_avg", "exp_avg_sq")
 
 
@@ -37,8 +39,7 @@ def check(variant, tensors):
         assert_accurate(*results, bound=bound(results[0].dtype), name=name)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("variant", "dtype"), SERVED)
 @pytest.mark.parametrize(("batch", "m", "n", "kinds"), TWO_SIDED)
 def test_matches_reference(generator, variant, batch, m, n, kinds, dtype):
     check(variant, arguments(generator, batch, m, n, kinds, dtype))

@@ -58,7 +58,7 @@ def test_follows_the_oracle_in_float64(shape, options):
     with backends.trace() as served:
         for layer, _, reference in linear_run(shape, **options):
             torch.testing.assert_close(layer.weight.detach(), reference.W, rtol=1e-10, atol=1e-10)
-    assert served["kron_adam_", "composite"] == 20
+    assert served["kron_adam_foreach_", "composite"] == 20
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (40, 17)], ids=str)
@@ -67,7 +67,7 @@ def test_follows_the_oracle_in_float32(shape):
     with backends.trace() as served:
         for layer, _, reference in linear_run(shape, dtype=torch.float32):
             torch.testing.assert_close(layer.weight.detach().double(), reference.W, rtol=0, atol=1e-4)
-    assert served["kron_adam_", "cpu"] == 20
+    assert served["kron_adam_foreach_", "cpu"] == 20
 
 
 def test_gradient_factors_follow_the_oracle():

@@ -87,6 +87,25 @@ def test_parameters_share_calls_and_sharing_does_not_change_them(case, monkeypat
     assert many > few
 
 
+LISTED = ("KPOP", "SOAP", "Muon", "OnlineKLShampoo", "Shampoo")
+
+
+@pytest.mark.parametrize("case", [param for param in OURS if param.values[0].name in LISTED])
+def test_a_step_makes_as_many_calls_for_six_shapes_as_for_two(case):
+    """A step that renews nothing that it need not: every operator is called on lists."""
+    shapes = [(6, 4), (5, 7), (3, 3), (8, 2), (4, 9), (7, 7)]
+
+    def calls(shapes):
+        params = parameters(shapes)
+        optimizer = case.make(params)
+        train(optimizer, params, range(2))
+        with backends.trace() as served:
+            train(optimizer, params, range(2, 3))
+        return served
+
+    assert calls(shapes) == calls(shapes[:2])
+
+
 @pytest.mark.parametrize("case", [param for param in OURS if "stagger" in param.values[0].alternatives])
 def test_staggering_moves_refreshes_of_other_phases_only(case):
     """Of five parameters refreshed every 4 steps, those at positions 0 and 4 have the phase of the common step."""

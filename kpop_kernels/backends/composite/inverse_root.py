@@ -1,21 +1,16 @@
-"""Inverse roots in aten: batched products with preallocated outputs, all decisions on the device."""
+"""Inverse roots in aten, in the precision of narrower operands too; all decisions are made on the device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ... import coefficients
 from ..._schema import compute_dtype
 from .. import _lists
-from .._spectrum import eigh_factor, normalize, spectrum_bound
+from .._coupled import TINY, Rounding, exactly, iterated_root
+from .._spectrum import eigh_factor, normalize
 from .symmetric import mirror
-
-Rounding = Callable[[Tensor, float], Tensor]
-
-TINY = 8
-"""Up to this order there are too few roundings to average out; such matrices are computed in float64."""
 
 
 def inverse_root(
@@ -44,7 +39,7 @@ def inverse_root(
         factor = eigh_factor(normalized.Y, p)
         X = factor @ factor.mT
     else:
-        X = _iterated_root(normalized.Y, p, _pairs(schedule), _pairs(second_stage), rounding)
+        X = iterated_root(normalized.Y, p, schedule, second_stage, rounding)
     root.copy_(mirror(X * normalized.scale(p)).reshape(A.shape))
     bound.copy_((normalized.bound * normalized.unit).reshape(bound.shape))
 
@@ -56,54 +51,6 @@ def inverse_root_foreach(
     _lists.inverse_roots(inverse_root, A, out, bounds, p, **options)
 
 
-def _iterated_root(
-    Y: Tensor,
-    p: int,
-    schedule: list[tuple[float, float]],
-    second_stage: list[tuple[float, float]],
-    rounding: Rounding,
-) -> Tensor:
-    Z = _coupled_newton_schulz(Y, schedule, rounding, want="Z")
-    if p == 1:
-        return Z @ Z
-    if p == 4:
-        L = spectrum_bound(Z)
-        return _coupled_newton_schulz(Z / L, second_stage, rounding, want="Y") * L.sqrt()
-    return Z
-
-
-def _coupled_newton_schulz(
-    Y: Tensor, schedule: list[tuple[float, float]], rounding: Rounding, want: str
-) -> Tensor:
-    """Return Y^(1/2) or Y^(-1/2). Only products are rounded, Y and Z themselves are carried in full.
-
-    The first step needs one product, because Z = I; the last one updates only what is wanted. Y and Z, never
-    P, are kept symmetric: otherwise the null directions of a singular matrix leak into the others.
-    """
-    scales = coefficients.power_of_two_scales(tuple(schedule))
-    last = len(schedule) - 1
-    Z, product = torch.zeros_like(Y), torch.empty_like(Y)
-    for step, ((a, b), scale) in enumerate(zip(schedule, scales, strict=False)):
-        Y_rounded, Z_rounded = rounding(Y, scale.Y), rounding(Z, scale.Z)
-        P = rounding(torch.bmm(Z_rounded, Y_rounded), scale.P) if step else Y_rounded
-        if step == 0:
-            Z = Y * b
-            Z.diagonal(dim1=-2, dim2=-1).add_(a)
-        elif step < last or want == "Z":
-            Z = _symmetric_part(torch.baddbmm(Z, P, Z_rounded, beta=a, alpha=b, out=product))
-        if step < last or want == "Y":
-            Y = _symmetric_part(torch.baddbmm(Y, Y_rounded, P, beta=a, alpha=b, out=product))
-    return Y if want == "Y" else Z
-
-
-def _symmetric_part(X: Tensor) -> Tensor:
-    return (X + X.mT).mul_(0.5)
-
-
-def _pairs(flat: Sequence[float]) -> list[tuple[float, float]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
 def _rounding(precision: str) -> Rounding:
     """Return what a product does to its operands: nothing, or the loss of digits of a narrower format."""
     if precision == "fp16":
@@ -112,7 +59,7 @@ def _rounding(precision: str) -> Rounding:
         return lambda X, scale: X.bfloat16().to(X.dtype)
     if precision == "tf32":
         return lambda X, scale: _round_to_tf32(X)
-    return lambda X, scale: X
+    return exactly
 
 
 def _round_to_tf32(X: Tensor) -> Tensor:

@@ -38,7 +38,10 @@ def implementations() -> dict[str, Callable[..., None]]:
 
     return {
         "gram_ema_": gram.gram_ema_,
-        "kron_adam_": kron.kron_adam_,
+        "kron_rotate": kron.kron_rotate,
+        "kron_adam_foreach_": kron.kron_adam_foreach_,
+        "rebase_moments_foreach_": kron.rebase_moments_foreach_,
+        "whiten_foreach": kron.whiten_foreach,
         "quantize_int8_foreach": quantize_int8.quantize_int8_foreach,
         "dequantize_int8_foreach": quantize_int8.dequantize_int8_foreach,
         "quantize_dynamic8_foreach": dynamic8.quantize_dynamic8_foreach,

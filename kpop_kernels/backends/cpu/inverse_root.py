@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ... import coefficients
-from ...tuning import eigh_from
+from ...tuning import ANY_STEPS, most_steps
 from .._spectrum import Normalized, eigh_factor
 from .native import kernels, threads
 from .symmetric import syrk
@@ -34,23 +34,21 @@ def inverse_root_foreach(
     precision: str,
 ) -> None:
     """Write the roots of a list and the bounds of the spectra. Every precision is served by float32."""
-    crossover = {"newton_schulz": float("inf"), "eigh": 0}.get(method)
-    if crossover is None:
-        crossover = eigh_from(kernels().isa, threads())
-    batches, temporaries = [], []
+    batches, written = [], []
     for S, root, bound in zip(A, out, bounds, strict=True):
+        steps = _most_steps(method, S.shape[-1])
         if not S.numel():
             bound.zero_()
-        elif S.shape[-1] >= crossover:
+        elif steps == 0:
             _eigh_root(S, root, bound, p, damping, relative_damping)
         else:
             source, target, bound_target = _readable(S), _writable(root), _writable(bound)
-            temporaries += [(source, source), (root, target), (bound, bound_target)]
-            batches.append(_batch(source, target, bound_target))
+            written += [(root, target), (bound, bound_target)]
+            batches.append((source, target, bound_target, steps))
     if not batches:
         return
     kernels().inverse_root(
-        batches,
+        [_batch(*batch) for batch in batches],
         p,
         schedule=schedule,
         shorter=_shorter(tuple(schedule)),
@@ -59,9 +57,19 @@ def inverse_root_foreach(
         relative_damping=relative_damping,
         threads=threads(),
     )
-    for tensor, written in temporaries:
-        if written is not tensor:
-            tensor.copy_(written)
+    for source, target, bound_target, steps in batches:
+        if steps < ANY_STEPS:
+            _solve_the_rest(source, target, bound_target, p, damping, relative_damping)
+    for tensor, temporary in written:
+        if temporary is not tensor:
+            tensor.copy_(temporary)
+
+
+def _most_steps(method: str, n: int) -> int:
+    """Return with how many steps at most the iteration is the method of choice, 0 for never."""
+    if method == "auto":
+        return most_steps(kernels().isa, threads(), n)
+    return ANY_STEPS if method == "newton_schulz" else 0
 
 
 @lru_cache
@@ -83,7 +91,7 @@ def _eigh_root(
     source, Y = _readable(A), torch.empty(A.numel() // n**2, n, n)
     found = torch.empty(len(Y), 1, 1)
     kernels().normalize(
-        [_batch(source, Y, found)], damping=damping, relative_damping=relative_damping, threads=threads()
+        [_batch(source, Y, found, 0)], damping=damping, relative_damping=relative_damping, threads=threads()
     )
     # The factor takes the scale's root: the product is then exact in symmetry and needs no pass of its own.
     scale = Normalized(Y, found, torch.ones(())).scale(p)
@@ -92,10 +100,27 @@ def _eigh_root(
     bound.copy_(found.reshape(bound.shape))
 
 
-def _batch(A: Tensor, out: Tensor, bound: Tensor) -> tuple[int, int, int, int, int]:
+def _solve_the_rest(
+    A: Tensor, root: Tensor, bound: Tensor, p: int, damping: float, relative_damping: float
+) -> None:
+    """Take by eigenvalues the roots that would have needed too many steps; their bounds are negative."""
+    n = A.shape[-1]
+    left = bound.reshape(-1) < 0
+    if left.all():
+        _eigh_root(A, root, bound, p, damping, relative_damping)
+    if left.all() or not left.any():
+        return
+    S, bounds = A.reshape(-1, n, n)[left], torch.empty(int(left.sum()))
+    roots = torch.empty_like(S)
+    _eigh_root(S, roots, bounds, p, damping, relative_damping)
+    root.view(-1, n, n)[left] = roots
+    bound.view(-1)[left] = bounds
+
+
+def _batch(A: Tensor, out: Tensor, bound: Tensor, steps: int) -> tuple[int, int, int, int, int, int]:
     """Return contiguous matrices of one size as the kernels take them."""
     n = A.shape[-1]
-    return A.data_ptr(), out.data_ptr(), bound.data_ptr(), A.numel() // n**2, n
+    return A.data_ptr(), out.data_ptr(), bound.data_ptr(), A.numel() // n**2, n, steps
 
 
 def _readable(tensor: Tensor) -> Tensor:

@@ -12,26 +12,36 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 FILES: dict[str, str] = {
     "quantize_int8": "quantize_int8",
+    "quantize_int8_foreach": "quantize_int8",
     "dequantize_int8": "quantize_int8",
+    "dequantize_int8_foreach": "quantize_int8",
     "quantize_dynamic8": "dynamic8",
     "dequantize_dynamic8": "dynamic8",
     "ema_int8_": "ema8",
+    "ema_int8_foreach_": "ema8",
     "ema_sq_dynamic8_": "ema8",
+    "ema_sq_dynamic8_foreach_": "ema8",
     "adam8_": "adam8",
+    "adam8_foreach_": "adam8",
     "stochastic_round_bf16": "stochastic_round",
     "inverse_root": "inverse_root",
     "inverse_root_foreach": "inverse_root",
+    "kron_rotate": "kron_rotate",
+    "kron_adam_": "kron_adam",
+    "kron_adam_foreach_": "kron_adam",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 
 LARGEST_IN_ONE_BLOCK = 128
+ONE_BLOCK = ("inverse_root", "kron_rotate", "kron_adam")
+"""Files whose kernels hold a whole matrix in one thread block."""
 
 
 def refusal(op: str, tensor: torch.Tensor) -> str | None:
     """Say why an operator is not served for a shape; None where it is."""
-    if FILES.get(op) != "inverse_root" or tensor.shape[-1] <= LARGEST_IN_ONE_BLOCK:
+    if FILES.get(op) not in ONE_BLOCK or max(tensor.shape[-2:]) <= LARGEST_IN_ONE_BLOCK:
         return None
-    return f"takes matrices of order up to {LARGEST_IN_ONE_BLOCK}, not {tensor.shape[-1]}"
+    return f"takes matrices with sides up to {LARGEST_IN_ONE_BLOCK}, not {tuple(tensor.shape[-2:])}"
 
 
 def absent_because() -> str | None:

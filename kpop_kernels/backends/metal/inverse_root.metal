@@ -321,6 +321,7 @@ kernel void inverse_root(device const float* A      [[buffer(0)]],
   const float delta = options[0] * power_of_two(-exponent) + options[1] * bound;
   bound += kSafety * delta;
   const bool exists = finite && bound > 0.0f;
+  const uint instead = finite && bound == 0.0f ? 0u : kQuietNan;
   const float divisor = exists ? 1.0f / bound : 1.0f;
   scale_and_shift(Y, Y, n, divisor, delta * divisor, 1.0f, own);
   iterate(Y, Z, P, options + 2, steps, own);
@@ -338,9 +339,9 @@ kernel void inverse_root(device const float* A      [[buffer(0)]],
   }
   scale *= power_of_two(-exponent / int(p));
   if (p == 2u) {
-    store_root(Z, n, scale, finite ? 0u : kQuietNan, exists, out + first, own);
+    store_root(Z, n, scale, instead, exists, out + first, own);
   } else {
-    store_root(Y, n, scale, finite ? 0u : kQuietNan, exists, out + first, own);
+    store_root(Y, n, scale, instead, exists, out + first, own);
   }
   if (thread_id == 0u) {
     store(bounds, ulong(group), finite ? as_type<uint>(bound * power_of_two(exponent)) : kQuietNan);

@@ -116,6 +116,7 @@ def adam_product_kernel(
         count,
         A_TRANSPOSED,
         False,
+        "",
         PRECISION,
         ALIGNED,
         BLOCK_M,

@@ -40,7 +40,13 @@ def adam_tile(
     if AVERAGE != "none":
         v = beta2 * v + (one_minus_beta2 * g) * g
         store_rounded(exp_avg_sq_ptr + offsets, v, inside)
-    N = tl.div_rn(m * correction1, tl.sqrt_rn(v * correction2) + eps)
+    return normalized(m * correction1, v * correction2, eps, limit, CLIP)
+
+
+@triton.jit
+def normalized(m, v, eps, limit, CLIP: tl.constexpr):
+    """Return m / (√v + eps), limited to ±limit."""
+    N = tl.div_rn(m, tl.sqrt_rn(v) + eps)
     if CLIP:
         # Comparisons keep NaN, which the minimum of two numbers drops.
         N = tl.where(N > limit, limit, N)

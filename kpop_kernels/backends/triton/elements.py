@@ -1,5 +1,6 @@
 """Passes over the elements of many tensors in one launch, where there is nothing to multiply."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -10,6 +11,7 @@ from .product_table import Product, Scalars, find_product, tensor_in_table
 
 def flat_product(first: Tensor, *elements: Tensor, scalars: Scalars) -> Product:
     """Return a pass over tensors of one shape as a product that has only its end: n elements, all else is 1."""
+    first = first.to(torch.float32) if first.dtype == torch.float64 else first
     flat = [tensor.reshape(-1) for tensor in (first, *elements)]
     return Product(flat[0], flat[0], (1, 1, first.numel(), 1), tuple(flat[1:]), scalars)
 

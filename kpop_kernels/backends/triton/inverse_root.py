@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ...tuning import ProductConfig
-from .._batches import by_size, scatter, stack
+from .._coupled import TINY, iterated_root
+from .._lists import by_size, scatter, stack
 from .._spectrum import Normalized, eigh_factor, normalize, spectrum_bound
 from . import grouped
 from .coupled import Products, Step, coupled_newton_schulz
@@ -63,36 +64,38 @@ def inverse_root_foreach(
         if not item.numel():
             bound.zero_()
     sizes = by_size(A)
-    if not sizes:
-        return
-    batches = [stack(A, members).to(torch.float32) for members in sizes]
-    spectra = [normalize(S, damping, relative_damping) for S in batches]
+    tiny = [members for members in sizes if A[members[0]].shape[-1] <= TINY]
+    large = [members for members in sizes if A[members[0]].shape[-1] > TINY]
+    spectra, roots = [], []
+    for members in (*tiny, *large):
+        dtype = torch.float64 if members in tiny else torch.float32
+        spectra.append(normalize(stack(A, members).to(dtype), damping, relative_damping))
+    for spectrum in spectra[: len(tiny)]:
+        roots.append(_tiny_root(spectrum, p, method, schedule, second_stage))
     if method == "eigh":
-        roots = [_eigh_root(spectrum, p) for spectrum in spectra]
-    else:
-        workspace = _workspace(spectra, _OPERANDS.get(precision, torch.float32), config)
-        products = Products(
-            _OPERANDS.get(precision, torch.float32),
-            "tf32" if precision == "tf32" else workspace.config.float32,
-            precision in ("auto", "fp32") if halves is None else halves,
-        )
-        roots = _iterated_roots(workspace, spectra, p, _steps(schedule), _steps(second_stage), products)
-    for members, spectrum, root in zip(sizes, spectra, roots, strict=True):
+        roots += [_eigh_root(spectrum, p) for spectrum in spectra[len(tiny) :]]
+    elif large:
+        stages = (_steps(schedule), _steps(second_stage))
+        roots += _iterated_roots(spectra[len(tiny) :], p, stages, precision, halves, config)
+    for members, spectrum, root in zip((*tiny, *large), spectra, roots, strict=True):
         scatter(root, out, members)
         scatter(spectrum.bound * spectrum.unit, [bound[..., None, None] for bound in bounds], members)
 
 
-def _workspace(spectra: Sequence[Normalized], dtype: torch.dtype, config: ProductConfig | None) -> Workspace:
-    groups = [Group(*spectrum.Y.shape) for spectrum in spectra]
-    device = spectra[0].Y.device
-    if config is None:
-        orders = [padded(group.rows) for group in groups for _ in range(group.matrices)]
-        config = configuration(device, dtype.itemsize, orders)
-    return Workspace(groups, config, device)
-
-
 def _steps(flat: Sequence[float]) -> list[Step]:
     return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _tiny_root(
+    spectrum: Normalized, p: int, method: str, schedule: Sequence[float], second_stage: Sequence[float]
+) -> Tensor:
+    """Return the roots of a batch of matrices that kernels have no tiles for."""
+    if method == "eigh":
+        factor = eigh_factor(spectrum.Y, p)
+        X = factor @ factor.mT
+    else:
+        X = iterated_root(spectrum.Y, p, schedule, second_stage)
+    return (X + X.mT) / 2 * spectrum.scale(p)
 
 
 def _eigh_root(spectrum: Normalized, p: int) -> Tensor:
@@ -104,16 +107,20 @@ def _eigh_root(spectrum: Normalized, p: int) -> Tensor:
 
 
 def _iterated_roots(
-    workspace: Workspace,
     spectra: Sequence[Normalized],
     p: int,
-    schedule: Sequence[Step],
-    second_stage: Sequence[Step],
-    products: Products,
+    stages: tuple[Sequence[Step], Sequence[Step]],
+    precision: str,
+    halves: bool | None,
+    config: ProductConfig | None,
 ) -> list[Tensor]:
-    """Return the roots of each batch."""
+    """Return the roots of each batch, all of them from one iteration."""
+    dtype = _OPERANDS.get(precision, torch.float32)
+    workspace = _workspace(spectra, dtype, config)
+    float32 = "tf32" if precision == "tf32" else workspace.config.float32
+    products = Products(dtype, float32, precision in ("auto", "fp32") if halves is None else halves)
     Y = workspace.filled([spectrum.Y for spectrum in spectra], wide=False)
-    X = coupled_newton_schulz(workspace, Y, schedule, products, want="Z")
+    X = coupled_newton_schulz(workspace, Y, stages[0], products, want="Z")
     scales = [spectrum.scale(p) for spectrum in spectra]
     if p == 1:
         X = grouped.symmetric_product(workspace, X, X, out=torch.empty_like(X))
@@ -121,6 +128,15 @@ def _iterated_roots(
         bounds = [spectrum_bound(Z) for Z in workspace.squares(X)]
         for Z, bound in zip(workspace.squares(X), bounds, strict=True):
             Z.div_(bound)
-        X = coupled_newton_schulz(workspace, X, second_stage, products, want="Y")
+        X = coupled_newton_schulz(workspace, X, stages[1], products, want="Y")
         scales = [scale * bound.sqrt() for scale, bound in zip(scales, bounds, strict=True)]
     return [root * scale for root, scale in zip(workspace.squares(X), scales, strict=True)]
+
+
+def _workspace(spectra: Sequence[Normalized], dtype: torch.dtype, config: ProductConfig | None) -> Workspace:
+    groups = [Group(*spectrum.Y.shape) for spectrum in spectra]
+    device = spectra[0].Y.device
+    if config is None:
+        orders = [padded(group.rows) for group in groups for _ in range(group.matrices)]
+        config = configuration(device, dtype.itemsize, orders)
+    return Workspace(groups, config, device)

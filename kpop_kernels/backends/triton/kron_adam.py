@@ -23,7 +23,7 @@ from .memory import load_as_float32, store_rounded
 from .product_table import Scalars, item_number, launch_products
 from .product_tile import elements_of
 from .step_scalars import CORRECTION1, CORRECTION2, DECAY, FOUND_INF, RATE, step_scalars
-from .weight_update import update
+from .weight_update import Back, rotate_into_weights
 
 
 def kron_adam_(
@@ -78,7 +78,8 @@ def kron_adam_foreach_(
         _step_without_factors([item for item in items if not item.rotated], settings)
         items = [item for item in items if item.rotated]
         _rotate_into_adam(items, settings, config, original=exp_avg_basis == "original")
-        _rotate_into_param(items, config)
+        back = [Back(i.normalized, i.param, i.Q_L, i.Q_R, i.scalars, i.middle) for i in items]
+        rotate_into_weights(back, config=config)
 
 
 class _Item:
@@ -154,7 +155,7 @@ def _rotate(
     """Rotate a tensor of each item, with Adam or a part of it at the end of the last product."""
     pairs = list(zip(items, tensors, strict=True))
     first = [left_product(i.Q_L, X, i.middle) for i, X in pairs if i.two_sided]
-    multiply(first, left=True, inverse=False, config=config)
+    multiply(first, a_transposed=True, config=config)
     lefts, rights = [], []
     for i, X in pairs:
         ends = (i.exp_avg, i.exp_avg_sq, i.normalized)
@@ -164,22 +165,6 @@ def _rotate(
             rights.append(right_product(i.middle if i.two_sided else X, i.Q_R, *ends, scalars=i.scalars))
     adam_of_products(lefts, average, settings, config, a_transposed=True)
     adam_of_products(rights, average, settings, config, a_transposed=False)
-
-
-def _rotate_into_param(items: Sequence[_Item], config: RotationConfig | None) -> None:
-    """Rotate the normalized moments back, and decay and update the parameters with them."""
-    both = [item for item in items if item.two_sided]
-    multiply(
-        [left_product(i.Q_L, i.normalized, i.middle) for i in both], left=True, inverse=True, config=config
-    )
-    lefts = [i for i in items if i.Q_R is None]
-    update([left_product(i.Q_L, i.normalized, i.param, scalars=i.scalars) for i in lefts], config=config)
-    rights = [
-        right_product(i.middle if i.two_sided else i.normalized, i.Q_R, i.param, scalars=i.scalars)
-        for i in items
-        if i.Q_R is not None
-    ]
-    update(rights, right_transposed=True, config=config)
 
 
 # 28 bytes an element for a float32 parameter and gradient, 22 for 16 bits.

@@ -1,6 +1,7 @@
 """Kronecker rotations: one product for each side, grouped over matrices of any shapes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -24,22 +25,56 @@ def kron_rotate(
     config: RotationConfig | None = None,
 ) -> None:
     """Write Q_Lᵀ G Q_R, or Q_L G Q_Rᵀ, to out."""
-    with dense(out) as (target,):
-        if Q_L is not None and Q_R is not None:
-            middle = torch.empty(G.shape, dtype=_between(G, Q_L, Q_R), device=G.device)
-            multiply([left_product(Q_L, G, middle)], left=True, inverse=inverse, config=config)
-            multiply([right_product(middle, Q_R, target)], left=False, inverse=inverse, config=config)
-        elif Q_L is not None:
-            multiply([left_product(Q_L, G, target)], left=True, inverse=inverse, config=config)
-        elif Q_R is not None:
-            multiply([right_product(G, Q_R, target)], left=False, inverse=inverse, config=config)
-        else:
-            target.copy_(G)
+    # bfloat16 has the range of float32: where nothing else is there, the middle may have it too.
+    narrow = all(tensor is None or tensor.dtype == torch.bfloat16 for tensor in (G, Q_L, Q_R))
+    middle = torch.bfloat16 if narrow else torch.float32
+    factors = Factors(left_transposed=not inverse, right_transposed=inverse, middle=middle)
+    multiply_both_sides([G], [Q_L], [Q_R], out=[out], factors=factors, config=config)
 
 
-def _between(*tensors: Tensor) -> torch.dtype:
-    """Return the dtype between two products: bfloat16 if nothing else is there, for it has float32's range."""
-    return torch.bfloat16 if {t.dtype for t in tensors} == {torch.bfloat16} else torch.float32
+@dataclass(frozen=True)
+class Factors:
+    """How matrices are multiplied on both sides.
+
+    Attributes:
+        left_transposed: Whether factors on the left are transposed.
+        right_transposed: Whether factors on the right are.
+        squared: Whether every element of the factors is squared, in registers.
+        middle: Dtype between the two products.
+    """
+
+    left_transposed: bool = False
+    right_transposed: bool = False
+    squared: bool = False
+    middle: torch.dtype = torch.float32
+
+
+def multiply_both_sides(
+    X: Sequence[Tensor],
+    left: Sequence[Tensor | None],
+    right: Sequence[Tensor | None],
+    *,
+    out: Sequence[Tensor],
+    factors: Factors,
+    config: RotationConfig | None,
+) -> None:
+    """Write left X right of every item to out, in two launches or a few times that where dtypes differ."""
+    with dense(*out) as targets:
+        lefts, rights = [], []
+        for x, L, R, target in zip(X, left, right, targets, strict=True):
+            if L is not None and R is not None:
+                middle = torch.empty(x.shape, dtype=factors.middle, device=x.device)
+                lefts.append(left_product(L, x, middle))
+                rights.append(right_product(middle, R, target))
+            elif L is not None:
+                lefts.append(left_product(L, x, target))
+            elif R is not None:
+                rights.append(right_product(x, R, target))
+            else:
+                target.copy_(x)
+        squares = ("a", "b") if factors.squared else ("", "")
+        multiply(lefts, a_transposed=factors.left_transposed, square=squares[0], config=config)
+        multiply(rights, b_transposed=factors.right_transposed, square=squares[1], config=config)
 
 
 def left_product(Q: Tensor, X: Tensor, *elements: Tensor, scalars: Scalars = ()) -> Product:
@@ -66,15 +101,21 @@ def _operand(X: Tensor, matrices: int | None = None) -> Tensor:
 
 
 def multiply(
-    products: Sequence[Product], *, left: bool, inverse: bool, config: RotationConfig | None = None
+    products: Sequence[Product],
+    *,
+    a_transposed: bool = False,
+    b_transposed: bool = False,
+    square: str = "",
+    config: RotationConfig | None = None,
 ) -> None:
-    """Compute products by factors on the left, transposed but for the inverse, or on the right."""
+    """Compute products, of the squared elements of "a" or "b" if one is named."""
     launch_products(
         product_kernel,
         products,
         config=config,
-        A_TRANSPOSED=left and not inverse,
-        B_TRANSPOSED=inverse and not left,
+        A_TRANSPOSED=a_transposed,
+        B_TRANSPOSED=b_transposed,
+        SQUARE=square,
         PRECISION=float32_products(),
     )
 
@@ -95,6 +136,7 @@ def product_kernel(
     count,
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
+    SQUARE: tl.constexpr,
     PRECISION: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -114,6 +156,7 @@ def product_kernel(
         count,
         A_TRANSPOSED,
         B_TRANSPOSED,
+        SQUARE,
         PRECISION,
         ALIGNED,
         BLOCK_M,

@@ -15,6 +15,7 @@ from .blocks import columns_of
 from .launch import launch
 from .memory import load_operand
 from .philox import is_shifted
+from .product_table import to_device
 
 ALIGNMENT = 16
 """Addresses, in bytes, and lengths must be multiples of it for wide accesses."""
@@ -107,13 +108,14 @@ def _table(items: Sequence[Item], elements: int) -> tuple[Tensor, int]:
         addresses = [tensor.data_ptr() for tensor in item.tensors]
         rows.append([programs, item.n, item.stream, item.offset or 0, *addresses])
         programs += triton.cdiv(item.n, elements)
-    return torch.tensor(rows, dtype=torch.int64).to(items[0].tensors[0].device, non_blocking=True), programs
+    return to_device(rows, torch.int64, items[0].tensors[0].device), programs
 
 
 TYPES = {
     torch.float32: tl.float32,
     torch.bfloat16: tl.bfloat16,
     torch.float16: tl.float16,
+    torch.float64: tl.float64,
     torch.uint8: tl.uint8,
 }
 

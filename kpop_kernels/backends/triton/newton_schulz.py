@@ -8,12 +8,13 @@ from torch import Tensor
 
 from ...tuning import ProductConfig
 from .. import _polar
-from .._batches import by_size, scatter, stack
+from .._lists import by_size, scatter, stack
 from . import grouped
 from .symmetric import configuration, padded
 from .workspace import Group, Workspace
 
 _LARGEST_FLOAT16 = 2.0**15
+_LEAST_SCALE = 2.0**4
 
 
 def newton_schulz(
@@ -84,7 +85,8 @@ def newton_schulz_foreach(
 def _scale(dtype: torch.dtype, steps: _polar.Steps, restarts: Sequence[int], gram: bool) -> float | None:
     """Return the power of two that float16 operands are multiplied by; None for float32 operands.
 
-    It is as large as the entries allow, because those of a large orthogonal matrix are small.
+    It is as large as the entries allow, because those of a large orthogonal matrix are small. Where coefficients
+    leave no room, as many steps of the Gram form without a restart do, operands are float32.
     """
     if dtype != torch.bfloat16:
         return None
@@ -92,7 +94,8 @@ def _scale(dtype: torch.dtype, steps: _polar.Steps, restarts: Sequence[int], gra
     for step, (a, b, c) in enumerate(steps):
         product = abs(a) if step in restarts else product * abs(a)
         largest = max(largest, 1.5 * abs(b) + 2.25 * abs(c), product if gram else abs(a))
-    return 2.0 ** math.floor(math.log2(_LARGEST_FLOAT16 / largest))
+    scale = 2.0 ** math.floor(math.log2(_LARGEST_FLOAT16 / largest))
+    return scale if scale >= _LEAST_SCALE else None
 
 
 class _WorkspaceProducts(_polar.Products):

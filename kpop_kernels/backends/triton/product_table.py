@@ -18,7 +18,6 @@ from torch import Tensor
 from ...tuning import RotationConfig, rotation_config
 from .launch import launch
 from .memory import load_as_float32, load_operand
-from .multiply import swizzled_tile
 from .scalars import scalar_value
 
 WIDTH = tl.constexpr(16)
@@ -27,6 +26,7 @@ WIDTH = tl.constexpr(16)
 SCALARS = tl.constexpr(15)
 """Place in a row of the address of an item's scalars."""
 
+ROWS_OF_TILES = tl.constexpr(8)
 ALIGNMENT = 16
 
 Scalars = Tensor | tuple[Any, ...]
@@ -203,10 +203,15 @@ def item_number(table_ptr, row_ptr, place: tl.constexpr, argument):
     return value
 
 
+#   0 2 4 6 | 16 ..     Tiles are numbered down the columns of bands of ROWS_OF_TILES rows of tiles:
+#   1 3 5 7 | 17        programs that run at the same time share rows of a and columns of b in the cache.
 @triton.jit
 def tile_of(tile, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return which matrix a tile of a batch is in, and its row and column there."""
     high, wide = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     matrix = tile // (high * wide)
-    i, j = swizzled_tile(tile - matrix * (high * wide), high, wide)
-    return matrix.to(tl.int64), i, j
+    tile -= matrix * (high * wide)
+    band = tile // (ROWS_OF_TILES * wide)
+    rows = tl.minimum(high - band * ROWS_OF_TILES, ROWS_OF_TILES)
+    tile -= band * ROWS_OF_TILES * wide
+    return matrix.to(tl.int64), band * ROWS_OF_TILES + tile % rows, tile // rows

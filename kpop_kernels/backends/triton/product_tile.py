@@ -33,6 +33,7 @@ def product_tile(
     count,
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
+    SQUARE: tl.constexpr,
     PRECISION: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -81,6 +82,7 @@ def product_tile(
         columns,
         A_TRANSPOSED,
         B_TRANSPOSED,
+        SQUARE,
         PRECISION,
         BLOCK_M,
         BLOCK_N,
@@ -100,6 +102,7 @@ def _sums(
     columns,
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
+    SQUARE: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -119,8 +122,12 @@ def _sums(
     for first in tl.range(0, k, BLOCK_K):
         a = load_operand(a_ptr + a_offsets, (r[:, None] < rows) & (s[None, :] < k - first))
         b = load_operand(b_ptr + b_offsets, (s[:, None] < k - first) & (c[None, :] < columns))
-        if a.dtype != b.dtype:
+        if SQUARE != "" or a.dtype != b.dtype:
             a, b = a.to(tl.float32), b.to(tl.float32)
+        if SQUARE == "a":
+            a = a * a
+        if SQUARE == "b":
+            b = b * b
         sums = dot(a, b, sums, PRECISION)
         a_ptr += a_step
         b_ptr += b_step

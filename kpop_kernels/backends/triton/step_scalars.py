@@ -32,10 +32,24 @@ def step_scalars(
         (found,) = found_infs
         flag = 0.0 if found is None else scalar_argument(found, device)
         return [(*adam_scalars(steps[0], lr, **rest, device=device), flag)]
-    rows = torch.empty(len(steps), 5, device=device)
-    write_adam_scalars(rows, vector(steps, device), scalar_argument(lr, device), **rest)
-    rows[:, FOUND_INF] = flags(found_infs, device)
-    return list(rows.unbind())
+    return list(scalar_rows(vector(steps, device), found_infs, lr, **rest).unbind())
+
+
+def scalar_rows(
+    steps: Tensor,
+    found_infs: Sequence[Tensor | None],
+    lr: Tensor,
+    *,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+) -> Tensor:
+    """Return the scalars of every item in rows that begin at multiples of 16 bytes, from a vector of steps."""
+    rows = torch.empty(len(steps), 8, device=steps.device)
+    rate = scalar_argument(lr, steps.device)
+    write_adam_scalars(rows, steps, rate, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+    rows[:, FOUND_INF] = flags(found_infs, steps.device)
+    return rows
 
 
 def flags(found_infs: Sequence[Tensor | None], device: torch.device) -> Tensor | float:

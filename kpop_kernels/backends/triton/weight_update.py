@@ -1,17 +1,20 @@
 """The last product of a step, whose end decays and updates the weight: no other pass touches it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from ...tuning import RotationConfig
+from ...tuning import PASS, RotationConfig
+from .elements import element_program, flat_product
+from .kron_rotate import left_product, multiply, right_product
 from .memory import load_as_float32, store_rounded
-from .product_table import Product, item_number, launch_products
+from .product_table import Product, Scalars, item_number, launch_products
 from .product_tile import elements_of, float32_products, offsets_of, product_tile
-
-DECAY, RATE, FOUND_INF = 2, 3, 4
-"""Places of the scalars among those of an item."""
+from .step_scalars import DECAY, FOUND_INF, RATE
 
 
 def update(
@@ -25,6 +28,65 @@ def update(
         config=config,
         B_TRANSPOSED=right_transposed,
         PRECISION=float32_products(),
+    )
+
+
+@dataclass(frozen=True)
+class Back:
+    """An update in a basis, and the weight that it goes back to.
+
+    Attributes:
+        update: The update N, contiguous.
+        param: The weight W, contiguous; it becomes decay·W - rate·left N rightᵀ.
+        left: Factor on the left; None leaves the side alone.
+        right: Factor on the right, likewise.
+        scalars: Those of `step_scalars`.
+        middle: Float32 memory for what is between two products, if there is some.
+    """
+
+    update: Tensor
+    param: Tensor
+    left: Tensor | None
+    right: Tensor | None
+    scalars: Scalars
+    middle: Tensor | None = None
+
+
+def rotate_into_weights(
+    items: Sequence[Back], *, transposed: bool = True, config: RotationConfig | None = None
+) -> None:
+    """Update weights along the updates rotated back; the right factor is transposed, or else not."""
+    first, lefts, rights, plain = [], [], [], []
+    for item in items:
+        N, W, L, R, scalars = item.update, item.param, item.left, item.right, item.scalars
+        if L is not None and R is not None:
+            middle = item.middle
+            if middle is None:
+                middle = torch.empty(N.shape, dtype=torch.float32, device=N.device)
+            first.append(left_product(L, N, middle))
+            rights.append(right_product(middle, R, W, scalars=scalars))
+        elif L is not None:
+            lefts.append(left_product(L, N, W, scalars=scalars))
+        elif R is not None:
+            rights.append(right_product(N, R, W, scalars=scalars))
+        else:
+            plain.append((N, W, scalars))
+    multiply(first, config=config)
+    if transposed:
+        update(lefts, config=config)
+        update(rights, right_transposed=True, config=config)
+    else:
+        update([*lefts, *rights], config=config)
+    update_without_product(plain)
+
+
+def update_without_product(items: Sequence[tuple[Tensor, Tensor, Scalars]]) -> None:
+    """Update W = decay·W - rate·X of items (X, W, scalars)."""
+    launch_products(
+        plain_update_kernel,
+        [flat_product(X, W, scalars=scalars) for X, W, scalars in items],
+        places=(DECAY, RATE, FOUND_INF),
+        config=PASS,
     )
 
 
@@ -64,6 +126,7 @@ def update_kernel(
         count,
         False,
         B_TRANSPOSED,
+        "",
         PRECISION,
         ALIGNED,
         BLOCK_M,
@@ -76,3 +139,34 @@ def update_kernel(
     ptr = elements_of(table_ptr, row_ptr, 0, param_ptr, first, ALIGNED) + offsets
     W = load_as_float32(ptr, inside) * item_number(table_ptr, row_ptr, 2, decay)
     store_rounded(ptr, W - item_number(table_ptr, row_ptr, 3, rate) * sums, inside)
+
+
+# 12 bytes an element in float32, 6 in 16 bits.
+@triton.jit(do_not_specialize=("count", "decay", "rate", "found_inf"))
+def plain_update_kernel(
+    x_ptr,
+    same_x_ptr,
+    param_ptr,
+    m,
+    n,
+    k,
+    a_batch,
+    b_batch,
+    table_ptr,
+    count,
+    decay,
+    rate,
+    found_inf,
+    ALIGNED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Update BLOCK_N elements."""
+    x_ptr, first, offsets, inside, row_ptr = element_program(x_ptr, n, table_ptr, count, ALIGNED, BLOCK_N)
+    if item_number(table_ptr, row_ptr, 4, found_inf) != 0:
+        return
+    x = load_as_float32(x_ptr + offsets, inside)
+    ptr = elements_of(table_ptr, row_ptr, 0, param_ptr, first, ALIGNED) + offsets
+    W = load_as_float32(ptr, inside) * item_number(table_ptr, row_ptr, 2, decay)
+    store_rounded(ptr, W - item_number(table_ptr, row_ptr, 3, rate) * x, inside)

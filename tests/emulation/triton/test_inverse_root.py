@@ -34,13 +34,14 @@ def roots(A, p=2, **options):
     return lists[1], lists[2]
 
 
-def test_mixed_sizes_and_tiny_orders_in_one_iteration(interpreted):
-    tiny = [spd(n, 1e4, spectrum)[0] for n in (2, 3, 8) for spectrum in ("log", "spike", "two")]
-    A = [spd(1, 1e4), *tiny, spd(33, 1e4)[0]]
+def test_mixed_sizes_in_one_iteration(interpreted):
+    """Tiny orders, in float64, stay within the bound too."""
+    tiny = [spd(n, 1e4, spectrum) for n in (1, 2, 3, 8) for spectrum in ("log", "spike", "two")]
+    A = [*tiny, spd(9, 1e4), spd(33, 1e4)[0], spd(20, 1e4, "power")]
     found, bounds = roots(A)
     assert interpreted == LAUNCHES
     for item, root, bound in zip(A, found, bounds, strict=True):
-        assert relative_error(root, true_inverse_root(item, 2)) <= 8e-4
+        assert relative_error(root, true_inverse_root(item, 2)) <= 2e-4
         assert torch.equal(root, root.mT)
         torch.testing.assert_close(bound.double(), spectrum_bound(item), rtol=1e-5, atol=0)
 
@@ -48,7 +49,7 @@ def test_mixed_sizes_and_tiny_orders_in_one_iteration(interpreted):
 @pytest.mark.parametrize(("p", "more"), [(1, 1), (4, SECOND_STAGE)])
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 4e-4), ("fp16", 1.6e-2)])
 def test_other_roots(interpreted, p, more, precision, tolerance):
-    A = [spd(17, 1e3), spd(9, 1e4)[0]]
+    A = [spd(17, 1e3), spd(9, 1e4)[0], spd(5, 1e3)]
     found, _ = roots(A, p, precision=precision, damping=1e-5)
     assert len(interpreted) == len(LAUNCHES) + more
     for item, root in zip(A, found, strict=True):
@@ -60,7 +61,7 @@ def test_other_roots(interpreted, p, more, precision, tolerance):
 def test_eigenvalues_where_they_are_asked_for(interpreted, p):
     A = [spd(20, 1e3), torch.zeros(1, 20, 20), spd(5, 1e2)[0]]
     found, _ = roots(A, p, method="eigh")
-    assert interpreted == ["symmetric_product_kernel"] * 2
+    assert interpreted == ["symmetric_product_kernel"]
     for item, root in zip(A[::2], found[::2], strict=True):
         assert relative_error(root, true_inverse_root(item, p)) <= 1e-3
         assert torch.equal(root, root.mT)

@@ -213,23 +213,19 @@ BUGS = [
     ("kron_adam", "a_transposed=True)", "a_transposed=False)"),
     ("adam_product", "left if half == 0 else right", "left"),
     ("adam_product", "half * (BLOCK_N // 2)", "half * BLOCK_N"),
-    ("kron_adam", "right_transposed=True", "right_transposed=False"),
+    ("weight_update", "right_transposed=True", "right_transposed=False"),
     ("kron_adam", "AdamSettings(beta1, beta2", "AdamSettings(beta2, beta1"),
     ("adam_tile", "        g = -g", "        g = g"),
-    ("adam_tile", "sqrt_rn(v * correction2) + eps", "sqrt_rn(v * correction2 + eps)"),
+    ("adam_tile", "sqrt_rn(v) + eps", "sqrt_rn(v + eps)"),
     ("adam_tile", "m * correction1", "m"),
     (
         "adam_tile",
         "store_rounded(exp_avg_sq_ptr + offsets, v, inside)",
         "store_rounded(exp_avg_sq_ptr + offsets, v)",
     ),
-    ("weight_update", "item_number(table_ptr, row_ptr, 4, found_inf) != 0", "False"),
-    ("weight_update", "store_rounded(ptr, W", "store_rounded(ptr + 1, W"),
-    (
-        "weight_update",
-        "load_as_float32(ptr, inside) * item_number",
-        "load_as_float32(ptr, inside) - item_number",
-    ),
+    ("weight_update", "!= 0:\n        return\n    offsets", "> 2:\n        return\n    offsets"),
+    ("weight_update", "rate) * sums, inside)", "rate) * sums)"),
+    ("weight_update", "FOUND_INF),\n        config=config", "DECAY),\n        config=config"),
 ]
 
 

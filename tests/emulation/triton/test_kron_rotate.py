@@ -113,8 +113,8 @@ BUGS = [
     ("product_tile", "a_ptr += matrix * a_batch", "a_ptr += 0 * matrix * a_batch"),
     ("product_tile", "(matrix * m + first_row) * n + first_column", "first_row * n + first_column"),
     ("product_tile", "b_ptr += b_step", "b_ptr += a_step"),
-    ("kron_rotate", "A_TRANSPOSED=left and not inverse", "A_TRANSPOSED=False"),
-    ("kron_rotate", "B_TRANSPOSED=inverse and not left", "B_TRANSPOSED=False"),
+    ("kron_rotate", "left_transposed=not inverse", "left_transposed=inverse"),
+    ("kron_rotate", "right_transposed=inverse", "right_transposed=False"),
     ("kron_rotate", "X.reshape(X.shape[:-2].numel()", "X.mT.reshape(X.shape[:-2].numel()"),
 ]
 

@@ -100,6 +100,14 @@ def test_bfloat16_is_multiplied_in_scaled_float16(method):
     assert unrestarted.isfinite().all(), "the scale is too large for Q"
 
 
+def test_bfloat16_is_multiplied_in_float32_where_float16_has_no_room():
+    """Twelve steps of the Gram form without a restart multiply Q by 3e6."""
+    X = gaussian(10, 30).bfloat16()
+    (result,) = factors([X], "muon", 12, method="gram", restarts=[])
+    (exact,) = factors([X.float()], "muon", 12, method="gram", restarts=[])
+    assert torch.equal(result, exact.bfloat16())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_poison_zero_and_extreme_norms(dtype):
     X = gaussian(5, 10, 30).to(dtype)

@@ -1,5 +1,6 @@
 """A step of the coupled iteration: P in full, then Y and Z, carried in float32 beside narrower operands."""
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -33,6 +34,7 @@ def launch(
 def step(dtype, config, stores, targets, orders=MASKED, **options):
     """Return the case of a launch for Y and Z: float32 values, and operands beside them, stored twice."""
     form = "halves" if options.get("halves", dtype == torch.float32) else "means"
+    form += ", tf32" * (config.float32 == "tf32")
     name = f"{str(dtype).removeprefix('torch.')}, {config.block}×{config.block_k}, {form}"
     return case(
         "coupled_update_kernel",
@@ -49,6 +51,7 @@ CASES = (
     step(torch.float32, SMALL[4], 8, IN_REGISTERS),
     step(torch.float32, LARGE[4], 32, IN_SHARED),
     step(torch.float32, LARGE[4], 32, IN_SHARED, WHOLE),
+    step(torch.float32, replace(LARGE[4], float32="tf32"), 32, ("sm_90",), halves=False),
     step(torch.float16, SMALL[2], 16, ("sm_90",)),
     step(torch.float16, LARGE[2], 32, IN_SHARED),
     step(torch.float16, LARGE[2], 32, IN_SHARED, WHOLE, halves=True),

@@ -18,6 +18,7 @@ def launch(
     *,
     left: bool = True,
     inverse: bool = False,
+    square: str = "",
 ) -> None:
     """Multiply matrices by factors on one side."""
     products = []
@@ -27,7 +28,13 @@ def launch(
             products.append(rotations.left_product(zeros(m, m, dtype=dtype), X, out))
         else:
             products.append(rotations.right_product(X, zeros(n, n, dtype=dtype), out))
-    rotations.multiply(products, left=left, inverse=inverse, config=config)
+    rotations.multiply(
+        products,
+        a_transposed=left and not inverse,
+        b_transposed=inverse and not left,
+        square=square,
+        config=config,
+    )
 
 
 CASES = (
@@ -63,5 +70,13 @@ CASES = (
         dot="_bf16",
         nvidia={"LDG": 0, "STG": 8, "STG.128": 8},
         amd={"v_mfma_f32_32x32x8_bf16": 48, "buffer_store_dwordx2": 8},
+    ),
+    case(
+        "product_kernel",
+        "float32, X(P∘P)ᵀ, 128×128",
+        partial(launch, FLOAT32, LARGE_TILES[4], left=False, inverse=True, square="b"),
+        dot="_f32",
+        nvidia={"LDG": 0, "STG": 16, "STG.128": 16},
+        amd={"v_mfma_f32_32x32x2_f32": 64, "buffer_store_dwordx4": 8},
     ),
 )

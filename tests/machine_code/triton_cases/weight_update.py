@@ -7,7 +7,7 @@ import torch
 from kpop_kernels.backends.triton import weight_update
 from kpop_kernels.backends.triton.kron_rotate import right_product
 from kpop_kernels.tuning import LARGE_TILES, SMALL_TILES, RotationConfig
-from tests.machine_code.triton_products import MANY, ONE, case, zeros
+from tests.machine_code.triton_products import MANY, ONE, case, elementwise, zeros
 
 
 def launch(
@@ -18,6 +18,11 @@ def launch(
         right_product(zeros(m, n), zeros(n, n), zeros(m, n, dtype=dtype), scalars=zeros(5)) for m, n in shapes
     ]
     weight_update.update(products, right_transposed=True, config=config)
+
+
+def launch_plain(dtype: torch.dtype) -> None:
+    """Update a weight along a matrix."""
+    weight_update.update_without_product([(zeros(64, 64, dtype=dtype), zeros(64, 64, dtype=dtype), zeros(5))])
 
 
 CASES = (
@@ -45,5 +50,12 @@ CASES = (
         dot="_f32",
         nvidia={"LDG.128": 2, "STG": 2, "STG.128": 2},
         amd={"v_mfma_f32_32x32x2_f32": 48, "buffer_store_dwordx2": 4},
+    ),
+    elementwise(
+        "plain_update_kernel",
+        "bfloat16",
+        partial(launch_plain, torch.bfloat16),
+        {"LDG.128": 2, "STG": 1, "STG.128": 1},
+        {"buffer_store_dwordx2": 1},
     ),
 )

@@ -1,0 +1,85 @@
+"""Adam in a rotated basis for matrices with sides up to 128: one CUDA launch for a list of any shapes."""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .kron_rotate import factor, readable
+from .native import FLOATS, Number, dense, kernels
+
+
+def kron_adam_(
+    param: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    Q_L: Tensor | None,
+    Q_R: Tensor | None,
+    *,
+    step: Tensor,
+    found_inf: Tensor | None = None,
+    **settings: Any,
+) -> None:
+    """Rotate the gradient, Adam in the basis, rotate back, decay and update the parameter."""
+    moments, factors = ([exp_avg], [exp_avg_sq]), ([Q_L], [Q_R])
+    kron_adam_foreach_([param], [grad], *moments, *factors, step=[step], found_inf=[found_inf], **settings)
+
+
+def kron_adam_foreach_(
+    param: Sequence[Tensor],
+    grad: Sequence[Tensor],
+    exp_avg: Sequence[Tensor],
+    exp_avg_sq: Sequence[Tensor],
+    Q_L: Sequence[Tensor | None],
+    Q_R: Sequence[Tensor | None],
+    *,
+    lr: Tensor,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    step: Sequence[Tensor],
+    exp_avg_basis: str = "rotated",
+    clip: float | None = None,
+    maximize: bool = False,
+    found_inf: Sequence[Tensor | None],
+) -> None:
+    """Take the steps of many parameters; one of them changes nothing if its found_inf is not zero."""
+    device, count = param[0].device, len(param)
+    rate = Number(lr, torch.float64, device)
+    steps = [Number(number, torch.int64, device) for number in step]
+    found = [Number(number, torch.float32, device) for number in found_inf]
+    gradients = [(G if G.dtype in FLOATS else G.to(torch.float32)).contiguous() for G in grad]
+    left, right = ([readable(Q) for Q in side] for side in (Q_L, Q_R))
+    with kernels(device) as cuda, dense(*param, *exp_avg, *exp_avg_sq) as written:
+        batches = [
+            (
+                (W.data_ptr(), FLOATS[W.dtype]),
+                (gradients[i].data_ptr(), FLOATS[gradients[i].dtype]),
+                written[count + i].data_ptr(),
+                written[2 * count + i].data_ptr(),
+                factor(left[i]),
+                factor(right[i]),
+                (steps[i].address, int(steps[i].value), found[i].address),
+                W.numel() // (W.shape[-2] * W.shape[-1]),
+                W.shape[-2],
+                W.shape[-1],
+            )
+            for i, W in enumerate(written[:count])
+            if W.numel() and not found[i].value
+        ]
+        cuda.kron_adam(
+            batches,
+            lr=rate.value,
+            device_lr=rate.address,
+            beta1=beta1,
+            beta2=beta2,
+            eps=eps,
+            weight_decay=weight_decay,
+            limit=inf if clip is None else clip,
+            maximize=maximize,
+            original=exp_avg_basis == "original",
+        )

@@ -1,0 +1,37 @@
+"""Rotations of matrices with sides up to 128 in one CUDA launch, one thread block a matrix."""
+
+import torch
+from torch import Tensor
+
+from .native import FLOATS, dense, kernels
+
+
+def kron_rotate(
+    G: Tensor, Q_L: Tensor | None, Q_R: Tensor | None, *, inverse: bool = False, out: Tensor
+) -> None:
+    """Write Q_Lᵀ G Q_R, or Q_L G Q_Rᵀ, to out."""
+    if not G.numel():
+        return
+    G, left, right = G.contiguous(), readable(Q_L), readable(Q_R)
+    rows, columns = G.shape[-2:]
+    with kernels(G.device) as cuda, dense(out) as (result,):
+        cuda.kron_rotate(
+            (G.data_ptr(), FLOATS[G.dtype]),
+            (result.data_ptr(), FLOATS[result.dtype]),
+            factor(left),
+            factor(right),
+            G.numel() // (rows * columns),
+            rows,
+            columns,
+            inverse=inverse,
+        )
+
+
+def readable(Q: Tensor | None) -> Tensor | None:
+    """Return a factor as the kernels read it. Keep it until the kernel has been queued."""
+    return None if Q is None else Q.to(torch.float32).contiguous()
+
+
+def factor(Q: Tensor | None) -> tuple[int, bool]:
+    """Return where a factor is and whether there is one for each matrix."""
+    return (0, False) if Q is None else (Q.data_ptr(), Q.ndim > 2)

@@ -1,0 +1,97 @@
+"""What each rank keeps and does for the demo's model."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from kpop_kernels.distributed import shard
+from kpop_kernels.distributed._layout import Layout, rows
+from kpop_kernels.distributed._ownership import Loads, Task
+from kpop_kernels.distributed._planner import Demand, places
+from kpop_kernels.optim import state_bytes
+from tests.distributed.cluster import Cluster
+from tests.distributed.parity import OURS
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+
+
+def _kept(kind: str) -> list[tuple[int, float]]:
+    """Bytes of state and imbalance of work, optimizer by optimizer."""
+    sys.path.append(str(Path(__file__).parents[2] / "examples"))
+    from language_model import LanguageModel, ModelConfig
+
+    results = []
+    for case in OURS.values():
+        model: nn.Module = LanguageModel(ModelConfig())
+        if kind == "FSDP2":
+            fully_shard(model)
+        optimizer = case.cls(model.named_parameters())
+        if kind == "replicated":
+            shard(optimizer)
+        optimizer.init_state()
+        results.append((state_bytes(optimizer), optimizer._exchange.work_imbalance))
+    return results
+
+
+@pytest.mark.parametrize("kind", ("replicated", "FSDP2"))
+def test_each_rank_keeps_its_share_and_does_its_share(cluster: Cluster, kind):
+    from language_model import LanguageModel, ModelConfig
+
+    totals = []
+    for case in OURS.values():
+        optimizer = case.cls(LanguageModel(ModelConfig()).named_parameters())
+        optimizer.init_state()
+        totals.append(state_bytes(optimizer))
+    for world in (2, 4):
+        for name, total, *ranks in zip(OURS, totals, *cluster.run(world, _kept, kind), strict=True):
+            assert sum(kept for kept, _ in ranks) >= total, name
+            for kept, imbalance in ranks:
+                assert kept <= 1.1 * total / world, name
+                assert imbalance <= 1.3, name
+
+
+def _copied() -> str:
+    import copy
+
+    from kpop_kernels.optim import SOAP
+
+    optimizer = shard(SOAP([nn.Parameter(torch.ones(3, 2))]))
+    try:
+        copy.deepcopy(optimizer)
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_what_is_shared_is_not_copied(cluster: Cluster):
+    assert (
+        cluster.run(2, _copied)
+        == ["SOAP: an optimizer shared among ranks cannot be copied; use its state_dict"] * 2
+    )
+
+
+@pytest.mark.parametrize(
+    "shape, replicated, granule, in_parts",
+    (
+        ((64, 80), False, 256, True),
+        ((10, 410), False, 256, False),  # shards of 3 rows do not begin at multiples of 256
+        ((10, 410), False, 1, True),
+        ((64, 80), True, 256, True),
+        ((10, 410), True, 256, True),  # rows are dealt out 128 at a time: the first rank has all
+        ((9,), True, 1, False),
+        ((9,), False, 1, True),
+    ),
+)
+def test_elements_of_a_block_stay_together(shape, replicated, granule, in_parts):
+    whole = tuple((0, size) for size in shape)
+    layout = Layout(shape, (whole,) * 4 if replicated else tuple(rows(shape, 4)))
+    parameter = torch.empty(shape, device="meta")
+    place = places({parameter: Demand(layout, granule, Task(1, 1))}, Loads.none(4))[parameter]
+    assert (place.owner is None) == in_parts
+    if in_parts:
+        starts = [place.layout.flat_range(rank)[0] for rank in range(4)]
+        assert all(start % granule == 0 for start in starts)
