@@ -81,7 +81,7 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
         "kpop::quantize_int8_by_256<__half, false>": _by_256(4, 13),
         "kpop::quantize_int8_by_256<__nv_bfloat16, false>": _by_256(4, 13),
         "kpop::quantize_int8<": _QUANTIZE,
-        "kpop::list_quantize_int8<": replace(_QUANTIZE, max_registers=88),
+        "kpop::list_quantize_int8<": replace(_QUANTIZE, max_registers=96),
         "kpop::dequantize_int8": _DEQUANTIZE,
         "kpop::list_dequantize_int8": _DEQUANTIZE,
     },
