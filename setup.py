@@ -131,7 +131,8 @@ class BuildNative(build_ext):
     def _add_cuda(build: NinjaBuild, nvcc: Path, ext: Extension) -> None:
         targets = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in CUDA_ARCHS]
         targets.append(f"-gencode=arch=compute_{CUDA_ARCHS[-1]},code=compute_{CUDA_ARCHS[-1]}")
-        exact = ["-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
+        # Kernels that promise bits name the rounding of each operation; the others may be contracted.
+        exact = ["-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
         host = ["-Xcompiler=-fPIC,-fvisibility=hidden"]
         for source in sorted(CSRC.glob("cuda/*.cu")):
             build.add(source, "cuda", [str(nvcc), "-std=c++17", "-O3", *exact, *host, *targets, f"-I{CSRC}"])

@@ -45,7 +45,6 @@ class BlockItem:
     def __init__(
         self,
         count: int,
-        *,
         x: int = 0,
         x_type: Float = ...,
         out: int = 0,
@@ -282,6 +281,41 @@ class Cuda:
         exp_avg_zero_points: int,
         exp_avg_sq_codes: int,
         exp_avg_sq_absmax: int,
+        *,
+        block_size: int,
+        lr: float,
+        device_lr: int,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        limit: float,
+        maximize: bool,
+        found_inf: int,
+        random: RandomStream,
+        step: int,
+        map: int,
+    ) -> None: ...
+    def quantize_int8_list(
+        self,
+        items: list[BlockItem],
+        *,
+        block_size: int,
+        stochastic: bool,
+        paper: bool,
+        random: RandomStream,
+        step: int,
+    ) -> None: ...
+    def dequantize_int8_list(self, items: list[BlockItem], *, block_size: int) -> None: ...
+    def ema_int8_list(
+        self, items: list[BlockItem], *, block_size: int, beta: float, random: RandomStream, step: int
+    ) -> None: ...
+    def ema_sq_dynamic8_list(
+        self, items: list[BlockItem], *, block_size: int, beta: float, map: int
+    ) -> None: ...
+    def adam8_list(
+        self,
+        items: list[BlockItem],
         *,
         block_size: int,
         lr: float,

@@ -1,4 +1,8 @@
 #ifdef KPOP_WITH_CUDA
+#include <pybind11/stl.h>
+
+#include <vector>
+
 #include "bindings.h"
 #include "cuda/quantize.h"
 
@@ -66,6 +70,38 @@ void adam8(const Cuda& cuda, uintptr_t param, Float param_type, uintptr_t grad, 
               {count, block_size}, pointer<const DynamicMap>(map), arguments, random_of(random, step), cuda.stream());
 }
 
+using Items = std::vector<BlockItem>;
+
+void quantize_int8_list(const Cuda& cuda, const Items& items, int64_t block_size, bool stochastic, bool paper,
+                        const RandomStream& random, uintptr_t step) {
+  cuda::quantize_int8_list(items.data(), items.size(), block_size, {stochastic, paper}, random_of(random, step),
+                           cuda.stream());
+}
+
+void dequantize_int8_list(const Cuda& cuda, const Items& items, int64_t block_size) {
+  cuda::dequantize_int8_list(items.data(), items.size(), block_size, cuda.stream());
+}
+
+void ema_int8_list(const Cuda& cuda, const Items& items, int64_t block_size, double beta, const RandomStream& random,
+                   uintptr_t step) {
+  cuda::ema_int8_list(items.data(), items.size(), block_size, beta, random_of(random, step), cuda.stream());
+}
+
+void ema_sq_dynamic8_list(const Cuda& cuda, const Items& items, int64_t block_size, double beta, uintptr_t map) {
+  cuda::ema_sq_dynamic8_list(items.data(), items.size(), block_size, pointer<const DynamicMap>(map), beta,
+                             cuda.stream());
+}
+
+void adam8_list(const Cuda& cuda, const Items& items, int64_t block_size, double lr, uintptr_t device_lr, double beta1,
+                double beta2, double eps, double weight_decay, double limit, bool maximize, uintptr_t found_inf,
+                const RandomStream& random, uintptr_t step, uintptr_t map) {
+  const cuda::Adam8Arguments arguments = {beta1,    beta2, eps,
+                                          weight_decay, limit, maximize,
+                                          lr,       pointer<const double>(device_lr), pointer<const float>(found_inf)};
+  cuda::adam8_list(items.data(), items.size(), block_size, pointer<const DynamicMap>(map), arguments,
+                   random_of(random, step), cuda.stream());
+}
+
 void stochastic_round(const Cuda& cuda, uintptr_t x, int64_t count, uintptr_t out, const RandomStream& random,
                       uintptr_t step) {
   cuda::stochastic_round(pointer<const float>(x), count, random_of(random, step), pointer<uint16_t>(out),
@@ -95,6 +131,16 @@ void bind_cuda_quantize(CudaClass& cuda) {
            arg("exp_avg_sq_absmax"), named, arg("block_size"), arg("lr"), arg("device_lr"), arg("beta1"), arg("beta2"),
            arg("eps"), arg("weight_decay"), arg("limit"), arg("maximize"), arg("found_inf"), arg("random"),
            arg("step"), arg("map"), Unlocked());
+  cuda.def("quantize_int8_list", &quantize_int8_list, arg("items"), named, arg("block_size"), arg("stochastic"),
+           arg("paper"), arg("random"), arg("step"), Unlocked());
+  cuda.def("dequantize_int8_list", &dequantize_int8_list, arg("items"), named, arg("block_size"), Unlocked());
+  cuda.def("ema_int8_list", &ema_int8_list, arg("items"), named, arg("block_size"), arg("beta"), arg("random"),
+           arg("step"), Unlocked());
+  cuda.def("ema_sq_dynamic8_list", &ema_sq_dynamic8_list, arg("items"), named, arg("block_size"), arg("beta"),
+           arg("map"), Unlocked());
+  cuda.def("adam8_list", &adam8_list, arg("items"), named, arg("block_size"), arg("lr"), arg("device_lr"),
+           arg("beta1"), arg("beta2"), arg("eps"), arg("weight_decay"), arg("limit"), arg("maximize"),
+           arg("found_inf"), arg("random"), arg("step"), arg("map"), Unlocked());
   cuda.def("stochastic_round", &stochastic_round, arg("x"), arg("count"), arg("out"), named, arg("random"),
            arg("step"), Unlocked());
 }

@@ -8,9 +8,9 @@
 namespace kpop::bindings {
 namespace {
 
-using Items = std::vector<cpu::BlockItem>;
+using Items = std::vector<BlockItem>;
 
-cpu::BlockItem block_item(int64_t count, uintptr_t x, Float x_type, uintptr_t out, Float out_type, uintptr_t codes,
+BlockItem block_item(int64_t count, uintptr_t x, Float x_type, uintptr_t out, Float out_type, uintptr_t codes,
                           uintptr_t scales, uintptr_t zero_points, uintptr_t dynamic_codes, uintptr_t absmax,
                           uint32_t stream, uint64_t offset) {
   return {count,
@@ -82,8 +82,8 @@ void bind_types(pybind11::module_& module) {
   pybind11::class_<RandomStream>(module, "RandomStream")
       .def(pybind11::init<uint64_t, uint32_t, uint32_t, uint64_t>(), named, arg("seed"), arg("step"), arg("stream"),
            arg("offset"));
-  pybind11::class_<cpu::BlockItem>(module, "BlockItem")
-      .def(pybind11::init(&block_item), arg("count"), named, arg("x") = 0, arg("x_type") = Float::float32,
+  pybind11::class_<BlockItem>(module, "BlockItem")
+      .def(pybind11::init(&block_item), arg("count"), arg("x") = 0, arg("x_type") = Float::float32,
            arg("out") = 0, arg("out_type") = Float::float32, arg("codes") = 0, arg("scales") = 0,
            arg("zero_points") = 0, arg("dynamic_codes") = 0, arg("absmax") = 0, arg("stream") = 0, arg("offset") = 0);
   pybind11::class_<cpu::Adam8Step>(module, "Adam8Step")

@@ -26,17 +26,6 @@ struct Adam8Step {
   float lr, decay, limit;
 };
 
-// One tensor of a list: how many elements it has, and what a kernel on 8-bit blocks reads and writes of it.
-struct BlockItem {
-  int64_t count;
-  Values x;
-  MutableValues out;
-  AffineCodes affine;
-  DynamicCodes dynamic;
-  uint32_t stream;  // of its random numbers,
-  uint64_t offset;  // the first of which is that of this element
-};
-
 // Tensors in blocks of one size. Their parts are shared out to threads as if they were one.
 struct BlockItems {
   const BlockItem* items;

@@ -4,6 +4,7 @@
 // square root.
 #pragma once
 
+#include "list.cuh"
 #include "moments.cuh"
 
 namespace kpop {
@@ -21,6 +22,31 @@ __device__ __forceinline__ float updated(float W, float m, float v, const AdamSt
   return decayed(W, normalized(m, v, step, settings), step);
 }
 
+__device__ __forceinline__ void step_tile(const Tile& tile, const DynamicTables& tables, const AdamStep& step,
+                                          const Adam8Parameters& parameters, MutableValues param, Values grad,
+                                          AffineCodes exp_avg, DynamicCodes exp_avg_sq, const Random& random) {
+  float m[ROWS][GROUP], v[ROWS][GROUP], values[ROWS][GROUP];
+  load_tile(values, grad, tile);
+  restore_affine(m, exp_avg, tile);
+  restore_dynamic(v, exp_avg_sq, tables.values, tile);
+  if (parameters.settings.maximize)
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row)
+#pragma unroll
+      for (int i = 0; i < GROUP; ++i) values[row][i] = -values[row][i];
+  average(m, values, parameters.settings.decay1);
+  average_square(v, values, parameters.settings.decay2);
+  load_tile(values, {param.data, param.type}, tile);
+#pragma unroll
+  for (int row = 0; row < ROWS; ++row)
+#pragma unroll
+    for (int i = 0; i < GROUP; ++i)
+      values[row][i] = updated(values[row][i], m[row][i], v[row][i], step, parameters.settings);
+  store_tile(values, param, tile);
+  quantize_affine<true>(m, tile, UNBIASED_RULE, random, exp_avg);
+  quantize_dynamic<false>(v, tile, tables.buckets, exp_avg_sq);
+}
+
 __global__ void __launch_bounds__(THREADS)
     adam8(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes exp_avg_sq, const DynamicMap* map,
           Adam8Parameters parameters, Tiling tiling, RandomSource source) {
@@ -34,26 +60,28 @@ __global__ void __launch_bounds__(THREADS)
   for (int64_t number = Tile::first_number(tiling);; number += Tile::stride(tiling)) {
     const Tile tile(tiling, number);
     if (tile.beyond()) return;
-    float m[ROWS][GROUP], v[ROWS][GROUP], values[ROWS][GROUP];
-    load_tile(values, grad, tile);
-    restore_affine(m, exp_avg, tile);
-    restore_dynamic(v, exp_avg_sq, tables.values, tile);
-    if (parameters.settings.maximize)
-#pragma unroll
-      for (int row = 0; row < ROWS; ++row)
-#pragma unroll
-        for (int i = 0; i < GROUP; ++i) values[row][i] = -values[row][i];
-    average(m, values, parameters.settings.decay1);
-    average_square(v, values, parameters.settings.decay2);
-    load_tile(values, {param.data, param.type}, tile);
-#pragma unroll
-    for (int row = 0; row < ROWS; ++row)
-#pragma unroll
-      for (int i = 0; i < GROUP; ++i)
-        values[row][i] = updated(values[row][i], m[row][i], v[row][i], step, parameters.settings);
-    store_tile(values, param, tile);
-    quantize_affine<true>(m, tile, UNBIASED_RULE, Random(source), exp_avg);
-    quantize_dynamic<false>(v, tile, tables.buckets, exp_avg_sq);
+    step_tile(tile, tables, step, parameters, param, grad, exp_avg, exp_avg_sq, Random(source));
+  }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    list_adam8(const __grid_constant__ List list, const DynamicMap* map, Adam8Parameters parameters, Tiling tiling,
+               RandomSource source) {
+  if (parameters.found_inf && *parameters.found_inf != 0.0f) return;
+  __shared__ DynamicTables tables;
+  __shared__ AdamStep step;
+  copy_table(tables.values, map->values);
+  copy_table(tables.buckets, map->buckets);
+  if (threadIdx.x == 0) step = adam_step(parameters.settings, parameters.step.value());
+  __syncthreads();
+  for (int64_t number = Tile::first_number(tiling);; number += Tile::stride(tiling)) {
+    const int i = item_at(list, number);
+    const Tiling own = tiling_at(list, tiling, i);
+    const Tile tile(own, number - list.first_tile[i]);
+    if (tile.beyond()) return;
+    const BlockItem& item = list.items[i];
+    step_tile(tile, tables, step, parameters, item.out, item.x, item.affine, item.dynamic,
+              random_at(list, source, i));
   }
 }
 

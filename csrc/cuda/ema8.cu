@@ -18,4 +18,18 @@ void ema_sq_dynamic8(DynamicCodes codes, Blocks blocks, const DynamicMap* map, V
          tiling);
 }
 
+void ema_int8_list(const BlockItem* items, int64_t count, int64_t block_size, double beta,
+                   const RandomArguments& random, void* stream) {
+  for_each_list(items, count, block_size, [&](const List& list, const Tiling& tiling, int64_t grid) {
+    launch(&kpop::list_ema_int8, grid, THREADS, stream, list, decay_of(beta), tiling, source_of(random));
+  });
+}
+
+void ema_sq_dynamic8_list(const BlockItem* items, int64_t count, int64_t block_size, const DynamicMap* map,
+                          double beta, void* stream) {
+  for_each_list(items, count, block_size, [&](const List& list, const Tiling& tiling, int64_t grid) {
+    launch(&kpop::list_ema_sq_dynamic8, resident_grid(grid), THREADS, stream, list, map, decay_of(beta), tiling);
+  });
+}
+
 }  // namespace kpop::cuda

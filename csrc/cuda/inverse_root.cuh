@@ -254,9 +254,10 @@ __global__ void __launch_bounds__(2 * N, 1) inverse_root(const __grid_constant__
   __syncthreads();
   Float32Products::store(shared, Z, outcome.scale, task.place);
   __syncthreads();
+  // A fused mean of subnormal numbers may differ in the two halves: the upper one is written to both.
   each_entry<N>(task.n, task.n, task.place, [&](int row, int column) {
     set_element(outcome.out, task.options.type, int64_t{row} * task.n + column,
-                shared[row * Float32Products::STRIDE<N> + column]);
+                shared[min(row, column) * Float32Products::STRIDE<N> + max(row, column)]);
   });
 }
 

@@ -46,6 +46,17 @@ void ema_sq_dynamic8(DynamicCodes codes, Blocks blocks, const DynamicMap* map, V
 void adam8(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes exp_avg_sq, Blocks blocks,
            const DynamicMap* map, const Adam8Arguments& step, const RandomArguments& random, void* stream);
 
+// Lists of tensors in blocks of one size, 32 a launch. The random stream says seed and step, each item the rest.
+void quantize_int8_list(const BlockItem* items, int64_t count, int64_t block_size, AffineOptions options,
+                        const RandomArguments& random, void* stream);
+void dequantize_int8_list(const BlockItem* items, int64_t count, int64_t block_size, void* stream);
+void ema_int8_list(const BlockItem* items, int64_t count, int64_t block_size, double beta,
+                   const RandomArguments& random, void* stream);
+void ema_sq_dynamic8_list(const BlockItem* items, int64_t count, int64_t block_size, const DynamicMap* map,
+                          double beta, void* stream);
+void adam8_list(const BlockItem* items, int64_t count, int64_t block_size, const DynamicMap* map,
+                const Adam8Arguments& step, const RandomArguments& random, void* stream);
+
 // float32 to bfloat16.
 void stochastic_round(const float* x, int64_t count, const RandomArguments& random, uint16_t* out, void* stream);
 

@@ -56,4 +56,19 @@ void dequantize_int8(AffineCodes codes, Blocks blocks, MutableValues out, void* 
   launch(&kpop::dequantize_int8, tiling.grid(), THREADS, stream, codes, out, tiling);
 }
 
+void quantize_int8_list(const BlockItem* items, int64_t count, int64_t block_size, AffineOptions options,
+                        const RandomArguments& random, void* stream) {
+  const auto kernel = options.stochastic ? &kpop::list_quantize_int8<true> : &kpop::list_quantize_int8<false>;
+  const AffineRule rule = options.paper ? PAPER_RULE : UNBIASED_RULE;
+  for_each_list(items, count, block_size, [&](const List& list, const Tiling& tiling, int64_t grid) {
+    launch(kernel, grid, THREADS, stream, list, tiling, rule, source_of(random));
+  });
+}
+
+void dequantize_int8_list(const BlockItem* items, int64_t count, int64_t block_size, void* stream) {
+  for_each_list(items, count, block_size, [&](const List& list, const Tiling& tiling, int64_t grid) {
+    launch(&kpop::list_dequantize_int8, grid, THREADS, stream, list, tiling);
+  });
+}
+
 }  // namespace kpop::cuda

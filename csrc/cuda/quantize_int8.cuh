@@ -3,6 +3,7 @@
 #pragma once
 
 #include "affine.cuh"
+#include "list.cuh"
 
 namespace kpop {
 
@@ -47,23 +48,48 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
+template <bool STOCHASTIC>
+__device__ __forceinline__ void quantize_tile(const Tile& tile, Values x, AffineRule rule, const Random& random,
+                                              AffineCodes out) {
+  if (tile.beyond()) return;
+  float values[ROWS][GROUP];
+  load_tile(values, x, tile);
+  quantize_affine<STOCHASTIC>(values, tile, rule, random, out);
+}
+
 // Any block size, length, address and offset.
 template <bool STOCHASTIC>
 __global__ void __launch_bounds__(THREADS)
     quantize_int8(Values x, AffineCodes out, Tiling tiling, AffineRule rule, RandomSource source) {
-  const Tile tile(tiling, Tile::first_number(tiling));
-  if (tile.beyond()) return;
-  float values[ROWS][GROUP];
-  load_tile(values, x, tile);
-  quantize_affine<STOCHASTIC>(values, tile, rule, Random(source), out);
+  quantize_tile<STOCHASTIC>(Tile(tiling, Tile::first_number(tiling)), x, rule, Random(source), out);
 }
 
-__global__ void __launch_bounds__(THREADS) dequantize_int8(AffineCodes in, MutableValues out, Tiling tiling) {
-  const Tile tile(tiling, Tile::first_number(tiling));
+template <bool STOCHASTIC>
+__global__ void __launch_bounds__(THREADS)
+    list_quantize_int8(const __grid_constant__ List list, Tiling tiling, AffineRule rule, RandomSource source) {
+  const int64_t number = Tile::first_number(tiling);
+  const int i = item_at(list, number);
+  const Tiling own = tiling_at(list, tiling, i);
+  const Tile tile(own, number - list.first_tile[i]);
+  quantize_tile<STOCHASTIC>(tile, list.items[i].x, rule, random_at(list, source, i), list.items[i].affine);
+}
+
+__device__ __forceinline__ void dequantize_tile(const Tile& tile, AffineCodes in, MutableValues out) {
   if (tile.beyond()) return;
   float values[ROWS][GROUP];
   restore_affine(values, in, tile);
   store_tile(values, out, tile);
+}
+
+__global__ void __launch_bounds__(THREADS) dequantize_int8(AffineCodes in, MutableValues out, Tiling tiling) {
+  dequantize_tile(Tile(tiling, Tile::first_number(tiling)), in, out);
+}
+
+__global__ void __launch_bounds__(THREADS) list_dequantize_int8(const __grid_constant__ List list, Tiling tiling) {
+  const int64_t number = Tile::first_number(tiling);
+  const int i = item_at(list, number);
+  const Tiling own = tiling_at(list, tiling, i);
+  dequantize_tile(Tile(own, number - list.first_tile[i]), list.items[i].affine, list.items[i].out);
 }
 
 }  // namespace kpop

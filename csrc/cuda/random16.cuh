@@ -26,17 +26,19 @@ inline RandomSource source_of(const cuda::RandomArguments& random) {
 class Random {
  public:
   __device__ __forceinline__ explicit Random(const RandomSource& source)
-      : source_(source), step_(static_cast<uint32_t>(source.step.value())) {}
+      : Random(source, source.stream, source.offset) {}
+  __device__ __forceinline__ Random(const RandomSource& source, uint32_t stream, uint64_t offset)
+      : source_(source), stream_(stream), step_(static_cast<uint32_t>(source.step.value())), offset_(offset) {}
 
   // The random numbers of eight elements, the first of which belongs to entry 0 of a call.
   __device__ __forceinline__ Philox4 of_call(int64_t first) const {
-    const uint64_t call = (source_.offset + static_cast<uint64_t>(first)) >> 3;
-    return philox4(static_cast<uint32_t>(call), static_cast<uint32_t>(call >> 32), step_, source_.stream, source_.keys);
+    const uint64_t call = (offset_ + static_cast<uint64_t>(first)) >> 3;
+    return philox4(static_cast<uint32_t>(call), static_cast<uint32_t>(call >> 32), step_, stream_, source_.keys);
   }
 
   // The same wherever the first one lies: a group between two calls takes the end of one and the begin of the next.
   __device__ __forceinline__ Philox4 of_group(int64_t first) const {
-    const int skipped = static_cast<int>(source_.offset & 7);
+    const int skipped = static_cast<int>(offset_ & 7);
     const Philox4 begin = of_call(first);
     if (skipped == 0) return begin;
     const Philox4 end = of_call(first + 8);
@@ -60,7 +62,8 @@ class Random {
 
  private:
   const RandomSource& source_;
-  uint32_t step_;
+  uint32_t stream_, step_;
+  uint64_t offset_;
 };
 
 }  // namespace kpop

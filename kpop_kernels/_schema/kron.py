@@ -16,6 +16,8 @@ def _require_factor(op: str, name: str, Q: Tensor | None, size: int, G: Tensor) 
     """Require a square factor for one side of G, either shared by the batch or one for each matrix."""
     if Q is None:
         return
+    if Q.shape == (size, size):
+        return
     allowed = [(size, size)]
     if G.ndim > 2:
         allowed.append((*G.shape[:-2], size, size))

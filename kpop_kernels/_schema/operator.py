@@ -156,17 +156,16 @@ class Operator:
         """
         item = self.named(args, kwargs)
         out = item.pop("out", None)
-        listed = [name for name in self.listed if name in item]
-        columns = [item[name] for name in listed]
-        rows = zip(*columns, strict=True)
+        given = [name for name in self.listed if name in item]
+        rows = zip(*[item[name] for name in given], strict=True)
         if out is None:
             for row in rows:
-                item.update(zip(listed, row, strict=True))
+                item.update(zip(given, row, strict=True))
                 yield item
             return
         results = out if self.result_count == 1 else zip(*out, strict=True)
         for row, result in zip(rows, results, strict=True):
-            item.update(zip(listed, row, strict=True), out=result)
+            item.update(zip(given, row, strict=True), out=result)
             yield item
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

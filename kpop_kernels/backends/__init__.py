@@ -174,7 +174,8 @@ def _list_of_one(op: Operator, implementation: Callable[..., None]) -> Callable[
     def run(*args: Any, out: Any = None, **kwargs: Any) -> None:
         named = defaults | single.named(args, kwargs)
         for name in op.listed:
-            named[name] = (named[name],)
+            if name in named:
+                named[name] = (named[name],)
         if out is not None:
             named["out"] = (out,) if op.result_count == 1 else tuple([(result,) for result in out])
         implementation(**named)

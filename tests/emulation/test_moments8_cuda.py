@@ -10,7 +10,7 @@ from python_ref import quantize as oracle
 from tests.emulation import cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator, run
 from tests.emulation.tools import require_tool
-from tests.ops.blocks import BLOCK_SIZES, DTYPES, SIZES, assert_same, awkward_tensor, values
+from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, SIZES, assert_same, awkward_tensor, values
 
 ORDERS = cuda_emulator.ORDERS
 KEY = {"seed": 2**64 - 3, "step": 7, "stream": 3}
@@ -123,6 +123,12 @@ def test_numbers_from_elsewhere_are_passed_by_value(monkeypatch):
         unchanged = run("adam8_", param, grad, *m, *v, **ADAM, found_inf=torch.tensor(1.0))
         assert cuda.launches() == []
     assert_same(unchanged, [param, *m, *v])
+
+
+@pytest.mark.parametrize("numel", [1_000_003, LARGE])
+def test_millions_of_elements(numel):
+    with emulated() as cuda:
+        check_adam(cuda, values(3, numel), values(5, numel), offset=2**32 - 8 * 1000)
 
 
 def test_strided_tensors_are_written_back():

@@ -1,5 +1,7 @@
 """What each CUDA source of the package must compile to. A source without an entry fails the tests."""
 
+from dataclasses import replace
+
 from tests.machine_code.expectations import MMA_SYNC, Expect
 
 # Four groups of 8 elements a thread: codes move 8 bytes at a time, elements 16. Kernels that take any element type
@@ -18,6 +20,27 @@ def _by_256(loads: int, instructions_an_element: int) -> Expect:
         max_shared=0,
         max_up_to_exit=instructions_an_element * _ELEMENTS,
     )
+
+
+_QUANTIZE = Expect(counts={"LDG.128": _ANY_TYPE}, vector_stores=False, max_registers=80, max_shared=16)
+_DEQUANTIZE = Expect(
+    counts={"LDG.64": 4, "STG.128": _ANY_TYPE, "I2F": 0}, vector_loads=False, max_registers=80, max_shared=0
+)
+_EMA_INT8 = Expect(
+    counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4, "I2IP": 16},
+    max_registers=128,
+    max_shared=16,
+)
+_EMA_SQ_DYNAMIC8 = Expect(
+    counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4},
+    max_registers=128,
+    max_shared=_TABLES,
+)
+_ADAM8 = Expect(
+    counts={"LDG.128": 2 * _ANY_TYPE, "STG.128": _ANY_TYPE, "STG.64": 8, "I2IP": 16},
+    max_registers=200,
+    max_shared=_TABLES,
+)
 
 
 def _root(n: int, float16: bool, max_registers: int) -> Expect:
@@ -57,15 +80,10 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
         "kpop::quantize_int8_by_256<float, false>": _by_256(8, 13),
         "kpop::quantize_int8_by_256<__half, false>": _by_256(4, 13),
         "kpop::quantize_int8_by_256<__nv_bfloat16, false>": _by_256(4, 13),
-        "kpop::quantize_int8<": Expect(
-            counts={"LDG.128": _ANY_TYPE}, vector_stores=False, max_registers=80, max_shared=16
-        ),
-        "kpop::dequantize_int8": Expect(
-            counts={"LDG.64": 4, "STG.128": _ANY_TYPE, "I2F": 0},
-            vector_loads=False,
-            max_registers=80,
-            max_shared=0,
-        ),
+        "kpop::quantize_int8<": _QUANTIZE,
+        "kpop::list_quantize_int8<": replace(_QUANTIZE, max_registers=96),
+        "kpop::dequantize_int8": _DEQUANTIZE,
+        "kpop::list_dequantize_int8": _DEQUANTIZE,
     },
     "dynamic8.cu": {
         "kpop::quantize_dynamic8<": Expect(
@@ -76,23 +94,14 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
         ),
     },
     "ema8.cu": {
-        "kpop::ema_int8": Expect(
-            counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4, "I2IP": 16},
-            max_registers=128,
-            max_shared=16,
-        ),
-        "kpop::ema_sq_dynamic8": Expect(
-            counts={"LDG.128": _ANY_TYPE, "LDG.64": 4, "STG.128": 8, "STG.64": 4},
-            max_registers=128,
-            max_shared=_TABLES,
-        ),
+        "kpop::ema_int8": _EMA_INT8,
+        "kpop::list_ema_int8": _EMA_INT8,
+        "kpop::ema_sq_dynamic8": _EMA_SQ_DYNAMIC8,
+        "kpop::list_ema_sq_dynamic8": _EMA_SQ_DYNAMIC8,
     },
     "adam8.cu": {
-        "kpop::adam8": Expect(
-            counts={"LDG.128": 2 * _ANY_TYPE, "STG.128": _ANY_TYPE, "STG.64": 8, "I2IP": 16},
-            max_registers=200,
-            max_shared=_TABLES,
-        ),
+        "kpop::adam8": _ADAM8,
+        "kpop::list_adam8": replace(_ADAM8, max_registers=224),
     },
     "inverse_root.cu": {
         "kpop::inverse_root<kpop::Float32Products, 32>": _root(32, False, 128),

@@ -9,7 +9,7 @@ import kpop_kernels
 from kpop_kernels import backends
 from python_ref import quantize as oracle
 from tests.guards import bits
-from tests.ops.blocks import DTYPES, LARGE, VARIANTS, assert_same, values
+from tests.ops.blocks import DTYPES, LARGE, SIZES, VARIANTS, assert_same, values
 from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, outcome, strided
 
 STATE = ("exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points", "exp_avg_sq_codes", "exp_avg_sq_absmax")
@@ -70,6 +70,12 @@ def check(variant, tensors, **scalars):
 def test_matches_reference(variant, block_size, dtype):
     for numel in (0, 1, 7, 255, 256, 257, 5000):
         check(variant, arguments(numel, dtype=dtype, block_size=block_size), block_size=block_size)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("numel", SIZES[6:])
+def test_large_tensors(variant, numel):
+    check(variant, arguments(numel), offset=2**32 - 8 * 1000 + 3)
 
 
 CHANGES = [

@@ -1,5 +1,7 @@
 """Defects reported of other affine quantizers, each named by what it shows."""
 
+from itertools import combinations
+
 import pytest
 import torch
 
@@ -32,6 +34,22 @@ def test_an_all_zero_block_is_not_nan(variant):
     x[0, 0] = 1
     restored, _ = quantized_and_restored(variant, x)
     assert restored[0, 0] == 1 and restored.count_nonzero() == 1
+
+
+def test_exact_quotients_are_exact(variant):
+    # An approximate division gives 4.6875 / 0.9375 as a little less than 5.
+    wanted = torch.arange(1.0, 4097.0)
+    x = torch.zeros(4096, 8)
+    x[:, 3] = 254 * wanted
+    restored, scales = quantized_and_restored(variant, x, block_size=8)
+    assert torch.equal(scales, wanted) and torch.equal(restored, x)
+
+
+def test_elements_beyond_two_to_the_31_have_random_numbers_of_their_own(variant):
+    x = values(14, 4096)
+    offsets = (0, 2**31, 2**33, 2**36)
+    runs = [Launcher("quantize_int8", variant)(x, seed=1, offset=offset)[0] for offset in offsets]
+    assert not any(torch.equal(a, b) for a, b in combinations(runs, 2))
 
 
 def test_non_contiguous_inputs_are_read_in_their_own_order(variant):

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..._native import Adam8Step, BlockItem
+from ..._native import Adam8Step
 from ..._schema.quantize import adam_bound
 from .._dense import dense_lists
-from .native import FLOATS, kernels, random_key, threads
+from .._items import block_items
+from .native import kernels, random_key, threads
 
 
 def adam8_foreach_(
@@ -38,7 +39,7 @@ def adam8_foreach_(
     if found_inf is not None and found_inf.item():
         return
     grads = [item.contiguous() for item in grad]
-    moments = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
+    blocks = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
     rate, t = lr.item(), step.item()
     scalars = Adam8Step(
         beta1=beta1,
@@ -53,26 +54,10 @@ def adam8_foreach_(
         decay=1 - rate * weight_decay,
         limit=adam_bound(beta1, beta2) if clip is None else clip,
     )
-    with dense_lists(param, *moments) as written:
-        items = [
-            BlockItem(
-                W.numel(),
-                x=g.data_ptr(),
-                x_type=FLOATS[g.dtype],
-                out=W.data_ptr(),
-                out_type=FLOATS[W.dtype],
-                codes=codes.data_ptr(),
-                scales=scales.data_ptr(),
-                zero_points=zero_points.data_ptr(),
-                dynamic_codes=sq_codes.data_ptr(),
-                absmax=sq_absmax.data_ptr(),
-                stream=number,
-                offset=first,
-            )
-            for g, W, codes, scales, zero_points, sq_codes, sq_absmax, number, first in zip(
-                grads, *written, stream, offset, strict=True
-            )
-        ]
+    with dense_lists(param, *blocks) as (params, *moments):
+        items = block_items(
+            x=grads, out=params, affine=moments[:3], dynamic=moments[3:], places=(stream, offset)
+        )
         kernels().adam8(
             items, block_size=block_size, scalars=scalars, **random_key(seed, step), threads=threads()
         )

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..._native import BlockItem
 from .._dense import dense_lists
-from .native import FLOATS, kernels, threads
+from .._items import block_items
+from .native import kernels, threads
 
 
 def quantize_dynamic8_foreach(
@@ -20,16 +20,7 @@ def quantize_dynamic8_foreach(
     """Write codes and absmax."""
     values = [item.contiguous() for item in x]
     with dense_lists(*out) as results:
-        items = [
-            BlockItem(
-                v.numel(),
-                x=v.data_ptr(),
-                x_type=FLOATS[v.dtype],
-                dynamic_codes=c.data_ptr(),
-                absmax=a.data_ptr(),
-            )
-            for v, c, a in zip(values, *results, strict=True)
-        ]
+        items = block_items(x=values, dynamic=results)
         kernels().quantize_dynamic8(items, block_size=block_size, is_signed=signed, threads=threads())
 
 
@@ -45,14 +36,5 @@ def dequantize_dynamic8_foreach(
     """Write map[codes]·absmax."""
     sources = [[item.contiguous() for item in each] for each in (codes, absmax)]
     with dense_lists(out) as (results,):
-        items = [
-            BlockItem(
-                c.numel(),
-                dynamic_codes=c.data_ptr(),
-                absmax=a.data_ptr(),
-                out=result.data_ptr(),
-                out_type=FLOATS[dtype],
-            )
-            for c, a, result in zip(*sources, results, strict=True)
-        ]
+        items = block_items(out=results, dynamic=sources)
         kernels().dequantize_dynamic8(items, block_size=block_size, is_signed=signed, threads=threads())

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..._native import BlockItem
 from .._dense import dense_lists
-from .native import FLOATS, kernels, random_key, threads
+from .._items import block_items
+from .native import kernels, random_key, threads
 
 
 def ema_int8_foreach_(
@@ -25,21 +25,8 @@ def ema_int8_foreach_(
 ) -> None:
     """Write m = beta·m + (1 - beta)·x to out and round it stochastically into the blocks."""
     values = [item.contiguous() for item in x]
-    with dense_lists(codes, scales, zero_points, out) as written:
-        items = [
-            BlockItem(
-                v.numel(),
-                x=v.data_ptr(),
-                x_type=FLOATS[v.dtype],
-                codes=c.data_ptr(),
-                scales=s.data_ptr(),
-                zero_points=z.data_ptr(),
-                out=m.data_ptr(),
-                stream=number,
-                offset=first,
-            )
-            for v, c, s, z, m, number, first in zip(values, *written, stream, offset, strict=True)
-        ]
+    with dense_lists(codes, scales, zero_points, out) as (*blocks, means):
+        items = block_items(x=values, out=means, affine=blocks, places=(stream, offset))
         kernels().ema_int8(
             items,
             block_size=block_size,
@@ -61,18 +48,8 @@ def ema_sq_dynamic8_foreach_(
 ) -> None:
     """Write v = beta·v + ((1 - beta)·x)·x to out and its nearest codes into the blocks."""
     values = [item.contiguous() for item in x]
-    with dense_lists(codes, absmax, out) as written:
-        items = [
-            BlockItem(
-                v.numel(),
-                x=v.data_ptr(),
-                x_type=FLOATS[v.dtype],
-                dynamic_codes=c.data_ptr(),
-                absmax=a.data_ptr(),
-                out=mean.data_ptr(),
-            )
-            for v, c, a, mean in zip(values, *written, strict=True)
-        ]
+    with dense_lists(codes, absmax, out) as (*blocks, means):
+        items = block_items(x=values, out=means, dynamic=blocks)
         kernels().ema_sq_dynamic8(
             items, block_size=block_size, beta=beta, one_minus_beta=1 - beta, threads=threads()
         )

@@ -6,13 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ..._native import Cpu, Float
-
-FLOATS = {
-    torch.float32: Float.float32,
-    torch.bfloat16: Float.bfloat16,
-    torch.float16: Float.float16,
-}
+from ..._native import Cpu
 
 _kernels = Cpu()
 

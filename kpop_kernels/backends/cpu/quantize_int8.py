@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..._native import BlockItem
 from .._dense import dense_lists
-from .native import FLOATS, kernels, random_key, threads
+from .._items import block_items
+from .native import kernels, random_key, threads
 
 
 def quantize_int8_foreach(
@@ -25,19 +25,7 @@ def quantize_int8_foreach(
     """Write codes, scales and zero points."""
     values = [item.contiguous() for item in x]
     with dense_lists(*out) as results:
-        items = [
-            BlockItem(
-                v.numel(),
-                x=v.data_ptr(),
-                x_type=FLOATS[v.dtype],
-                codes=c.data_ptr(),
-                scales=s.data_ptr(),
-                zero_points=z.data_ptr(),
-                stream=number,
-                offset=first,
-            )
-            for v, c, s, z, number, first in zip(values, *results, stream, offset, strict=True)
-        ]
+        items = block_items(x=values, affine=results, places=(stream, offset))
         kernels().quantize_int8(
             items,
             block_size=block_size,
@@ -60,15 +48,5 @@ def dequantize_int8_foreach(
     """Write (codes - zero_points)·scales."""
     sources = [[item.contiguous() for item in each] for each in (codes, scales, zero_points)]
     with dense_lists(out) as (results,):
-        items = [
-            BlockItem(
-                c.numel(),
-                codes=c.data_ptr(),
-                scales=s.data_ptr(),
-                zero_points=z.data_ptr(),
-                out=result.data_ptr(),
-                out_type=FLOATS[dtype],
-            )
-            for c, s, z, result in zip(*sources, results, strict=True)
-        ]
+        items = block_items(out=results, affine=sources)
         kernels().dequantize_int8(items, block_size=block_size, threads=threads())

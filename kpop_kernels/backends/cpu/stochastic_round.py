@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..._native import BlockItem
 from .._dense import dense_lists
+from .._items import block_items
 from .native import kernels, random_key, threads
 
 
@@ -21,8 +21,5 @@ def stochastic_round_bf16_foreach(
     """Add 16 random bits below the bits that stay, and cut."""
     values = [item.contiguous() for item in x]
     with dense_lists(out) as (results,):
-        items = [
-            BlockItem(v.numel(), x=v.data_ptr(), out=result.data_ptr(), stream=number, offset=first)
-            for v, result, number, first in zip(values, results, stream, offset, strict=True)
-        ]
+        items = block_items(x=values, out=results, places=(stream, offset))
         kernels().stochastic_round(items, **random_key(seed, step), threads=threads())

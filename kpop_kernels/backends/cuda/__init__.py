@@ -12,12 +12,17 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 FILES: dict[str, str] = {
     "quantize_int8": "quantize_int8",
+    "quantize_int8_foreach": "quantize_int8",
     "dequantize_int8": "quantize_int8",
+    "dequantize_int8_foreach": "quantize_int8",
     "quantize_dynamic8": "dynamic8",
     "dequantize_dynamic8": "dynamic8",
     "ema_int8_": "ema8",
+    "ema_int8_foreach_": "ema8",
     "ema_sq_dynamic8_": "ema8",
+    "ema_sq_dynamic8_foreach_": "ema8",
     "adam8_": "adam8",
+    "adam8_foreach_": "adam8",
     "stochastic_round_bf16": "stochastic_round",
     "inverse_root": "inverse_root",
     "inverse_root_foreach": "inverse_root",

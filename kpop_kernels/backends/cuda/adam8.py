@@ -1,10 +1,21 @@
 """Adam with both moments in 8-bit blocks, in one CUDA pass."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ..._schema.quantize import adam_bound
-from .native import FLOATS, Number, dense, dynamic_map, kernels, random_stream
+from .native import (
+    FLOATS,
+    Number,
+    block_items,
+    dense,
+    dense_lists,
+    dynamic_map,
+    kernels,
+    random_stream,
+)
 
 
 def adam8_(
@@ -57,6 +68,58 @@ def adam8_(
             maximize=maximize,
             found_inf=found.address,
             random=random_stream(seed, number, stream, offset),
+            step=number.address,
+            map=dynamic_map(False, device).data_ptr(),
+        )
+
+
+def adam8_foreach_(
+    param: Sequence[Tensor],
+    grad: Sequence[Tensor],
+    exp_avg_codes: Sequence[Tensor],
+    exp_avg_scales: Sequence[Tensor],
+    exp_avg_zero_points: Sequence[Tensor],
+    exp_avg_sq_codes: Sequence[Tensor],
+    exp_avg_sq_absmax: Sequence[Tensor],
+    *,
+    lr: Tensor,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    step: Tensor,
+    seed: int,
+    stream: Sequence[int],
+    offset: Sequence[int],
+    block_size: int = 256,
+    clip: float | None = None,
+    maximize: bool = False,
+    found_inf: Tensor | None = None,
+) -> None:
+    """Update a list of parameters; nothing changes if found_inf is not zero."""
+    device = param[0].device
+    rate, number = Number(lr, torch.float64, device), Number(step, torch.int64, device)
+    found = Number(found_inf, torch.float32, device)
+    if found.value:
+        return
+    grads = [item.contiguous() for item in grad]
+    blocks = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
+    with kernels(device) as cuda, dense_lists(param, *blocks) as (params, *moments):
+        cuda.adam8_list(
+            block_items(
+                x=grads, out=params, affine=moments[:3], dynamic=moments[3:], places=(stream, offset)
+            ),
+            block_size=block_size,
+            lr=rate.value,
+            device_lr=rate.address,
+            beta1=beta1,
+            beta2=beta2,
+            eps=eps,
+            weight_decay=weight_decay,
+            limit=adam_bound(beta1, beta2) if clip is None else clip,
+            maximize=maximize,
+            found_inf=found.address,
+            random=random_stream(seed, number),
             step=number.address,
             map=dynamic_map(False, device).data_ptr(),
         )

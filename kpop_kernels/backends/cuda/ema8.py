@@ -1,9 +1,20 @@
 """Moving averages kept in 8-bit blocks, in one CUDA pass."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from .native import FLOATS, Number, dense, dynamic_map, kernels, random_stream
+from .native import (
+    FLOATS,
+    Number,
+    block_items,
+    dense,
+    dense_lists,
+    dynamic_map,
+    kernels,
+    random_stream,
+)
 
 
 def ema_int8_(
@@ -55,4 +66,53 @@ def ema_sq_dynamic8_(
             block_size=block_size,
             beta=beta,
             map=dynamic_map(False, x.device).data_ptr(),
+        )
+
+
+def ema_int8_foreach_(
+    codes: Sequence[Tensor],
+    scales: Sequence[Tensor],
+    zero_points: Sequence[Tensor],
+    x: Sequence[Tensor],
+    *,
+    beta: float,
+    seed: int,
+    step: Tensor,
+    stream: Sequence[int],
+    offset: Sequence[int],
+    block_size: int = 256,
+    out: Sequence[Tensor],
+) -> None:
+    """Write m = beta·m + (1 - beta)·x of a list to out and round it stochastically into the blocks."""
+    device = x[0].device
+    values = [item.contiguous() for item in x]
+    number = Number(step, torch.int64, device)
+    with kernels(device) as cuda, dense_lists(codes, scales, zero_points, out) as (*blocks, means):
+        cuda.ema_int8_list(
+            block_items(x=values, out=means, affine=blocks, places=(stream, offset)),
+            block_size=block_size,
+            beta=beta,
+            random=random_stream(seed, number),
+            step=number.address,
+        )
+
+
+def ema_sq_dynamic8_foreach_(
+    codes: Sequence[Tensor],
+    absmax: Sequence[Tensor],
+    x: Sequence[Tensor],
+    *,
+    beta: float,
+    block_size: int = 256,
+    out: Sequence[Tensor],
+) -> None:
+    """Write v = beta·v + ((1 - beta)·x)·x of a list to out and its nearest codes into the blocks."""
+    device = x[0].device
+    values = [item.contiguous() for item in x]
+    with kernels(device) as cuda, dense_lists(codes, absmax, out) as (*blocks, means):
+        cuda.ema_sq_dynamic8_list(
+            block_items(x=values, out=means, dynamic=blocks),
+            block_size=block_size,
+            beta=beta,
+            map=dynamic_map(False, device).data_ptr(),
         )

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..._native import Float, RandomStream, dynamic_map_bytes
+from ..._native import RandomStream, dynamic_map_bytes
 from .._dense import dense as dense
+from .._dense import dense_lists as dense_lists
+from .._items import FLOATS as FLOATS
+from .._items import block_items as block_items
 
 if TYPE_CHECKING:
     from ..._native import Cuda
-
-FLOATS = {
-    torch.float32: Float.float32,
-    torch.bfloat16: Float.bfloat16,
-    torch.float16: Float.float16,
-}
 
 Kernels = Callable[[torch.device], AbstractContextManager["Cuda"]]
 
@@ -69,7 +66,7 @@ class Number:
         self.value = 0 if number is None or self.address else number.item()
 
 
-def random_stream(seed: int, step: Number, stream: int, offset: int) -> RandomStream:
+def random_stream(seed: int, step: Number, stream: int = 0, offset: int = 0) -> RandomStream:
     """Return the name of a tensor's random numbers; the dispatcher passes seeds as signed integers."""
     return RandomStream(
         seed=seed & 0xFFFFFFFFFFFFFFFF, step=int(step.value) & 0xFFFFFFFF, stream=stream, offset=offset

@@ -1,9 +1,11 @@
 """Affine 8-bit blocks in CUDA C++."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from .native import FLOATS, Number, dense, kernels, random_stream
+from .native import FLOATS, Number, block_items, dense, dense_lists, kernels, random_stream
 
 
 def quantize_int8(
@@ -56,3 +58,45 @@ def dequantize_int8(
             FLOATS[dtype],
             block_size=block_size,
         )
+
+
+def quantize_int8_foreach(
+    x: Sequence[Tensor],
+    *,
+    block_size: int = 256,
+    rounding: str = "stochastic",
+    seed: int = 0,
+    step: Tensor | None = None,
+    stream: Sequence[int],
+    offset: Sequence[int],
+    mode: str = "unbiased",
+    out: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
+) -> None:
+    """Write codes, scales and zero points of a list."""
+    device = x[0].device
+    values = [item.contiguous() for item in x]
+    number = Number(step, torch.int64, device)
+    with kernels(device) as cuda, dense_lists(*out) as results:
+        cuda.quantize_int8_list(
+            block_items(x=values, affine=results, places=(stream, offset)),
+            block_size=block_size,
+            stochastic=rounding == "stochastic",
+            paper=mode == "paper",
+            random=random_stream(seed, number),
+            step=number.address,
+        )
+
+
+def dequantize_int8_foreach(
+    codes: Sequence[Tensor],
+    scales: Sequence[Tensor],
+    zero_points: Sequence[Tensor],
+    *,
+    block_size: int = 256,
+    dtype: torch.dtype = torch.float32,
+    out: Sequence[Tensor],
+) -> None:
+    """Write (codes - zero_points)·scales of a list."""
+    sources = [[item.contiguous() for item in each] for each in (codes, scales, zero_points)]
+    with kernels(codes[0].device) as cuda, dense_lists(out) as (results,):
+        cuda.dequantize_int8_list(block_items(out=results, affine=sources), block_size=block_size)

@@ -1,4 +1,8 @@
-"""Operators for Apple GPUs: Metal sources that ``torch.mps.compile_shader`` compiles at first use."""
+"""Operators for Apple GPUs: Metal sources that ``torch.mps.compile_shader`` compiles at first use.
+
+A list is a dispatch for each item, which torch puts into one command buffer. One dispatch for all would need the
+addresses of the items' buffers in memory, and ``compile_shader`` binds tensors to numbered arguments only.
+"""
 
 from collections.abc import Callable
 

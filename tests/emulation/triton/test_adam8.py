@@ -8,7 +8,7 @@ import torch
 from kpop_kernels.tuning import BlockwiseConfig
 from python_ref import quantize as oracle
 from tests.emulation.triton import operators
-from tests.ops.blocks import DTYPES, assert_same, values
+from tests.ops.blocks import DTYPES, LARGE, assert_same, values
 from tests.ops.launch import LAYOUTS, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -53,8 +53,9 @@ def test_matches_the_oracle_in_every_bit(interpreted, block_size, dtype):
     assert interpreted[1:] == LAUNCHES * (len(SIZES) - 1)
 
 
-def test_a_million_elements():
-    check(arguments(1_000_003), config=BlockwiseConfig(elements=2**18, num_warps=4))
+@pytest.mark.parametrize("numel", [1_000_003, LARGE])
+def test_millions_of_elements(numel):
+    check(arguments(numel), config=BlockwiseConfig(elements=2**18, num_warps=4))
 
 
 CHANGES = [

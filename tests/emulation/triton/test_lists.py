@@ -9,7 +9,7 @@ from kpop_kernels.backends import triton as backend
 from tests.emulation.triton import operators
 from tests.ops.lists8 import SCALARS, assert_list_is_its_items
 
-GROUPED = [op.single.name for op in OPERATORS.values() if op.single is not None and op.name in backend.FILES]
+GROUPED = [op for op in SCALARS if f"{op.removesuffix('_')}_foreach{'_' * op.endswith('_')}" in backend.FILES]
 ALIKE = [(272,), (0,), (16,), (2064,)] * 2
 
 

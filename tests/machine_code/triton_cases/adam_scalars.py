@@ -1,4 +1,4 @@
-"""One program in float64, which may contract: its results are rounded to float32."""
+"""One program an item, in float64, which may contract: its results are rounded to float32."""
 
 import torch
 
@@ -23,7 +23,7 @@ _NVIDIA = Expect(
     max_registers=40,
     max_shared=0,
 )
-_AMD = expect_amd(counts={"global_store_dwordx4": 1}, max_registers=40, max_shared=0)
+_AMD = expect_amd(counts={"global_store_dword": 4}, max_registers=40, max_shared=0)
 
 CASES = (
     Case(

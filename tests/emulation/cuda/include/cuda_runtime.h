@@ -9,6 +9,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 #include "../intrinsics.h"
 #include "../runtime.h"
