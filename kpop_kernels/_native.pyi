@@ -83,7 +83,9 @@ class Cpu:
     ) -> None: ...
     def kron_adam(
         self,
-        batches: Sequence[tuple[int, int, int, int, int, int, tuple[int, int, int, bool, bool], float, float]],
+        batches: Sequence[
+            tuple[int, int, int, int, int, int, tuple[int, int, int, bool, bool], float, float]
+        ],
         *,
         beta1: float,
         one_minus_beta1: float,
