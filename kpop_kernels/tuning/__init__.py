@@ -1,6 +1,7 @@
 """Choices made in advance: frozen launch configurations, and measured crossovers that a bench command writes."""
 
 from .blockwise import BLOCKWISE as BLOCKWISE
+from .blockwise import BLOCKWISE_OF_ITEMS as BLOCKWISE_OF_ITEMS
 from .blockwise import BlockwiseConfig as BlockwiseConfig
 from .crossover import ANY_STEPS as ANY_STEPS
 from .crossover import most_steps as most_steps

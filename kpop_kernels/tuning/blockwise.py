@@ -32,3 +32,6 @@ class BlockwiseConfig:
 
 # 16 elements a thread: its codes are one 16-byte store, its float32 inputs four 16-byte loads.
 BLOCKWISE = BlockwiseConfig(elements=2048, num_warps=4)
+
+# What reads its scalars from a table needs more registers: with 16 elements a thread it spills on sm_80.
+BLOCKWISE_OF_ITEMS = BlockwiseConfig(elements=2048, num_warps=8)

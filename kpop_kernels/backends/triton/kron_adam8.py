@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..._schema.quantize import adam_bound
 from ...codebooks import dynamic_buckets, dynamic_map
-from ...tuning import BLOCKWISE, RotationConfig
+from ...tuning import BLOCKWISE_OF_ITEMS, RotationConfig
 from .._dense import dense_lists
 from .adam_tile import normalized
 from .blocks import tile
@@ -114,7 +114,9 @@ def _launch(
     device = items[0].tensors[0].device
     tables = (dynamic_map(False, device), dynamic_buckets(False, device))
     arguments = (*tables, *numbers, seed & 0xFFFFFFFFFFFFFFFF)
-    launch_on_lists(direction8_kernel, items, arguments, block_size, BLOCKWISE, PART=part, MAXIMIZE=maximize)
+    launch_on_lists(
+        direction8_kernel, items, arguments, block_size, BLOCKWISE_OF_ITEMS, PART=part, MAXIMIZE=maximize
+    )
 
 
 # 12 + 18/256 bytes an element: the rotated gradient is read and N written in its place, the codes of both moments
