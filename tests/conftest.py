@@ -16,6 +16,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let several processes share the work by files, and what is compiled for targets stay with one of them."""
+    for item in items:
+        folder = item.path.parent
+        together = folder if folder.name == "machine_code" else item.path
+        item.add_marker(pytest.mark.xdist_group(str(together)))
+
+
 @pytest.fixture
 def generator() -> torch.Generator:
     """The one source of random numbers of a test."""
