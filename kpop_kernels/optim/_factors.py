@@ -66,7 +66,8 @@ def accumulate_gradients(
 
 
 def _normalized(G: Tensor) -> Tensor:
-    """Return matrices divided by their Frobenius norms, zero ones as they are."""
+    """Return matrices divided by their Frobenius norms, zero ones as they are; the same bits for any strides."""
+    G = G.contiguous()
     largest = G.abs().amax((-2, -1), keepdim=True)
     G = torch.where(largest > 0, G / largest, G)
     norm = torch.linalg.matrix_norm(G, keepdim=True)

@@ -93,7 +93,7 @@ def test_state_and_backends_are_those_of_the_optimizer(demo):
     assert 8 * parameters < adamw["state_bytes"] < 8 * parameters + 1000
     assert kpop["state_bytes"] > adamw["state_bytes"]
     assert adamw["backends"] == {}
-    assert {"gram_ema_", "kron_adam_"} <= kpop["backends"].keys()
+    assert {"gram_ema_", "kron_adam_foreach_"} <= kpop["backends"].keys()
     for served in kpop["backends"].values():
         assert served.keys() <= {"composite", "cpu"}
         assert sum(served.values()) > 0
@@ -120,7 +120,7 @@ def test_ends_with_the_table_and_where_the_files_are(demo):
     table = stdout[stdout.index("Training, judged on held-out text") :]
     for label in ("AdamW", "KPOP", "KPOP (seed)"):
         assert f"│ {label} " in table
-    assert "kron_adam_" in table
+    assert "kron_adam_foreach_" in table
     assert "…" not in table
     assert f"Wrote {out / 'train_lm.json'} and {out / 'train_lm.png'}." in table
 
