@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from python_ref.kron import rotate
-from tests.emulation import cuda_emulator
+from tests.emulation import address_sanitizer, cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator, run
 from tests.emulation.tools import require_tool
 from tests.matrices import factors
@@ -17,6 +17,8 @@ ROOT = "inverse_root.cuh"
 @pytest.fixture(autouse=True)
 def compiler(request):
     require_tool(request, "g++ on x86-64", cuda_emulator.available())
+    if address_sanitizer.loaded():
+        pytest.skip("AddressSanitizer ends the process at what some of these bugs read out of bounds")
 
 
 def root_is_right(order="forward", n=33, kappa=1e4, **edits):
