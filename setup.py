@@ -133,7 +133,7 @@ class BuildNative(build_ext):
         targets.append(f"-gencode=arch=compute_{CUDA_ARCHS[-1]},code=compute_{CUDA_ARCHS[-1]}")
         # Kernels that promise bits name the rounding of each operation; the others may be contracted.
         exact = ["-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
-        host = ["-Xcompiler=-fPIC,-fvisibility=hidden"]
+        host = ["-Xcompiler=-fPIC,-fvisibility=hidden", "-compress-mode=size"]
         for source in sorted(CSRC.glob("cuda/*.cu")):
             build.add(source, "cuda", [str(nvcc), "-std=c++17", "-O3", *exact, *host, *targets, f"-I{CSRC}"])
         libraries = next(path for path in (cuda_home(nvcc) / d for d in ("lib64", "lib")) if path.is_dir())
