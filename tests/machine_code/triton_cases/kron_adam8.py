@@ -41,6 +41,7 @@ CASES = (
         nvidia={"LDG.128": 2, "STG.128": 2},
         amd={},
         max_registers=96,
+        max_shared=8192,
     ),
     case(
         "direction8_kernel",
@@ -49,5 +50,6 @@ CASES = (
         nvidia={"LDG.128": 4, "STG.128": 2},
         amd={},
         max_registers=96,
+        max_shared=8192,
     ),
 )
