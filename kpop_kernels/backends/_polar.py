@@ -1,6 +1,6 @@
 """Newton–Schulz for polar factors in aten, open for faster products of symmetric results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,35 @@ class Products:
     def apply(self, Q: Tensor, X: Tensor, *, a: float = 0.0) -> Tensor:
         """Return Q X + aX for symmetric Q."""
         return torch.baddbmm(X, Q, X, beta=a) if a else torch.bmm(Q, X)
+
+
+class HalfProducts(Products):
+    """Products of a backend that computes one triangle and stores it twice, where that pays."""
+
+    def __init__(
+        self, symm_mm: Callable[..., None], syrk: Callable[..., None], pays: Callable[[int, int, int], bool]
+    ) -> None:
+        """Take a backend's operators, and what tells whether they are faster for `batch` products n×k by k×n."""
+        self._symm_mm, self._syrk, self._pays = symm_mm, syrk, pays
+
+    def gram(self, X: Tensor) -> Tensor:
+        """Return X Xᵀ."""
+        batch, n, k = X.shape
+        if not self._pays(batch, n, k):
+            return super().gram(X)
+        out = X.new_empty(batch, n, n)
+        self._syrk(X, C=None, alpha=1.0, beta=0.0, side="left", out=out)
+        return out
+
+    def commuting(
+        self, A: Tensor, B: Tensor, *, C: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0
+    ) -> Tensor:
+        """Return alpha·A B + beta·C for symmetric matrices, of which A and B commute."""
+        if not self._pays(*A.shape):
+            return super().commuting(A, B, C=C, alpha=alpha, beta=beta)
+        out = torch.empty_like(A)
+        self._symm_mm(A, B, C=C, alpha=alpha, beta=beta, out=out)
+        return out
 
 
 def newton_schulz(

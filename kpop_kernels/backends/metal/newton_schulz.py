@@ -14,25 +14,6 @@ from .symmetric import symm_mm, syrk
 LEAST_ORDER = 512
 
 
-class HalfProducts(_polar.Products):
-    """One triangle, stored twice."""
-
-    def gram(self, X: Tensor) -> Tensor:
-        """Return X Xᵀ."""
-        batch, n, _ = X.shape
-        out = torch.empty((batch, n, n), dtype=X.dtype, device=X.device)
-        syrk(X, C=None, alpha=1.0, beta=0.0, side="left", out=out)
-        return out
-
-    def commuting(
-        self, A: Tensor, B: Tensor, *, C: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0
-    ) -> Tensor:
-        """Return alpha·A B + beta·C for symmetric matrices, of which A and B commute."""
-        out = torch.empty_like(A)
-        symm_mm(A, B, C=C, alpha=alpha, beta=beta, out=out)
-        return out
-
-
 def newton_schulz(X: Tensor, *, out: Tensor, **options: Any) -> None:
     """Write the polar factor of X to out."""
     _polar.newton_schulz(X, **options, out=out, products=_products(X))
@@ -45,7 +26,9 @@ def newton_schulz_foreach(X: Sequence[Tensor], out: Sequence[Tensor], **options:
 
 def _products(*X: Tensor) -> _polar.Products:
     large = any(min(item.shape[-2:]) >= LEAST_ORDER for item in X)
-    return HalfProducts() if large and not _has_matrix_units() else _polar.Products()
+    if not large or _has_matrix_units():
+        return _polar.Products()
+    return _polar.HalfProducts(symm_mm, syrk, lambda batch, n, k: True)
 
 
 @lru_cache
