@@ -37,9 +37,9 @@ void kron_adam(const Cuda& cuda, const std::vector<AdamBatch>& batches, double l
                      factor_of(left), factor_of(right), pointer<const int64_t>(device_step), number,
                      pointer<const float>(found_inf), count, rows, columns});
   }
-  cuda::kron_adam(items,
-                  {beta1, beta2, eps, weight_decay, limit, maximize, original, lr, pointer<const double>(device_lr)},
-                  cuda.stream());
+  const cuda::AdamArguments adam = {beta1, beta2,    eps, weight_decay,
+                                    limit, maximize, lr,  pointer<const double>(device_lr)};
+  cuda::kron_adam(items, {adam, original}, cuda.stream());
 }
 
 void kron_rotate(const Cuda& cuda, const Array& G, const Array& out, const FactorArguments& left,

@@ -62,12 +62,12 @@ void adam8(const Cuda& cuda, uintptr_t param, Float param_type, uintptr_t grad, 
            uintptr_t exp_avg_sq_codes, uintptr_t exp_avg_sq_absmax, int64_t block_size, double lr, uintptr_t device_lr,
            double beta1, double beta2, double eps, double weight_decay, double limit, bool maximize,
            uintptr_t found_inf, const RandomStream& random, uintptr_t step, uintptr_t map) {
-  const cuda::Adam8Arguments arguments = {beta1,    beta2, eps,
-                                          weight_decay, limit, maximize,
-                                          lr,       pointer<const double>(device_lr), pointer<const float>(found_inf)};
+  const cuda::AdamArguments adam = {beta1, beta2,    eps, weight_decay,
+                                    limit, maximize, lr,  pointer<const double>(device_lr)};
   cuda::adam8({pointer<void>(param), param_type}, {pointer<void>(grad), grad_type},
               affine(exp_avg_codes, exp_avg_scales, exp_avg_zero_points), dynamic(exp_avg_sq_codes, exp_avg_sq_absmax),
-              {count, block_size}, pointer<const DynamicMap>(map), arguments, random_of(random, step), cuda.stream());
+              {count, block_size}, pointer<const DynamicMap>(map), {adam, pointer<const float>(found_inf)},
+              random_of(random, step), cuda.stream());
 }
 
 using Items = std::vector<BlockItem>;
@@ -95,11 +95,10 @@ void ema_sq_dynamic8_list(const Cuda& cuda, const Items& items, int64_t block_si
 void adam8_list(const Cuda& cuda, const Items& items, int64_t block_size, double lr, uintptr_t device_lr, double beta1,
                 double beta2, double eps, double weight_decay, double limit, bool maximize, uintptr_t found_inf,
                 const RandomStream& random, uintptr_t step, uintptr_t map) {
-  const cuda::Adam8Arguments arguments = {beta1,    beta2, eps,
-                                          weight_decay, limit, maximize,
-                                          lr,       pointer<const double>(device_lr), pointer<const float>(found_inf)};
-  cuda::adam8_list(items.data(), items.size(), block_size, pointer<const DynamicMap>(map), arguments,
-                   random_of(random, step), cuda.stream());
+  const cuda::AdamArguments adam = {beta1, beta2,    eps, weight_decay,
+                                    limit, maximize, lr,  pointer<const double>(device_lr)};
+  cuda::adam8_list(items.data(), items.size(), block_size, pointer<const DynamicMap>(map),
+                   {adam, pointer<const float>(found_inf)}, random_of(random, step), cuda.stream());
 }
 
 void stochastic_round(const Cuda& cuda, uintptr_t x, int64_t count, uintptr_t out, const RandomStream& random,

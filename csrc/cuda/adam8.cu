@@ -8,16 +8,7 @@ namespace kpop::cuda {
 namespace {
 
 Adam8Parameters parameters_of(const Adam8Arguments& step, const RandomArguments& random) {
-  const AdamSettings settings = {decay_of(step.beta1),
-                                 decay_of(step.beta2),
-                                 step.beta1,
-                                 step.beta2,
-                                 step.weight_decay,
-                                 static_cast<float>(step.eps),
-                                 static_cast<float>(step.limit),
-                                 step.maximize,
-                                 {step.device_lr, step.lr}};
-  return {settings, {random.step, random.stream.step}, step.found_inf};
+  return {settings_of(step.adam), {random.step, random.stream.step}, step.found_inf};
 }
 
 }  // namespace

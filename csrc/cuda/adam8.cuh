@@ -47,16 +47,21 @@ __device__ __forceinline__ void step_tile(const Tile& tile, const DynamicTables&
   quantize_dynamic<false>(v, tile, tables.buckets, exp_avg_sq);
 }
 
+__device__ __forceinline__ void prepare(DynamicTables& tables, AdamStep& step, const DynamicMap* map,
+                                        const Adam8Parameters& parameters) {
+  copy_table(tables.values, map->values);
+  copy_table(tables.buckets, map->buckets);
+  if (threadIdx.x == 0) step = adam_step(parameters.settings, parameters.step.value());
+  __syncthreads();
+}
+
 __global__ void __launch_bounds__(THREADS)
     adam8(MutableValues param, Values grad, AffineCodes exp_avg, DynamicCodes exp_avg_sq, const DynamicMap* map,
           Adam8Parameters parameters, Tiling tiling, RandomSource source) {
   if (parameters.found_inf && *parameters.found_inf != 0.0f) return;
   __shared__ DynamicTables tables;
   __shared__ AdamStep step;
-  copy_table(tables.values, map->values);
-  copy_table(tables.buckets, map->buckets);
-  if (threadIdx.x == 0) step = adam_step(parameters.settings, parameters.step.value());
-  __syncthreads();
+  prepare(tables, step, map, parameters);
   for (int64_t number = Tile::first_number(tiling);; number += Tile::stride(tiling)) {
     const Tile tile(tiling, number);
     if (tile.beyond()) return;
@@ -70,10 +75,7 @@ __global__ void __launch_bounds__(THREADS)
   if (parameters.found_inf && *parameters.found_inf != 0.0f) return;
   __shared__ DynamicTables tables;
   __shared__ AdamStep step;
-  copy_table(tables.values, map->values);
-  copy_table(tables.buckets, map->buckets);
-  if (threadIdx.x == 0) step = adam_step(parameters.settings, parameters.step.value());
-  __syncthreads();
+  prepare(tables, step, map, parameters);
   for (int64_t number = Tile::first_number(tiling);; number += Tile::stride(tiling)) {
     const int i = item_at(list, number);
     const Tiling own = tiling_at(list, tiling, i);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "adam.h"
 #include "scalar.cuh"
 
 namespace kpop {
@@ -32,6 +33,18 @@ struct AdamSettings {
   bool maximize;
   Scalar<double> lr;
 };
+
+inline AdamSettings settings_of(const cuda::AdamArguments& step) {
+  return {decay_of(step.beta1),
+          decay_of(step.beta2),
+          step.beta1,
+          step.beta2,
+          step.weight_decay,
+          static_cast<float>(step.eps),
+          static_cast<float>(step.limit),
+          step.maximize,
+          {step.device_lr, step.lr}};
+}
 
 // What follows from step and learning rate.
 struct AdamStep {

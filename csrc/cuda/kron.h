@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../common/blocks.h"
+#include "adam.h"
 #include "lists.h"
 
 namespace kpop::cuda {
@@ -28,10 +29,8 @@ struct KronAdamBatch {
 };
 
 struct KronAdamOptions {
-  double beta1, beta2, eps, weight_decay, limit;
-  bool maximize, original;  // `original`: the first moment is kept in the basis of the gradient
-  double lr;
-  const double* device_lr;
+  AdamArguments adam;
+  bool original;  // the first moment is kept in the basis of the gradient
 };
 
 // One launch for up to LARGEST_LIST batches, whatever their shapes and types.

@@ -29,15 +29,7 @@ void kron_adam(std::vector<KronAdamBatch> batches, const KronAdamOptions& option
                    [](const auto& a, const auto& b) { return longer_side(a) > longer_side(b); });
   KronAdamArguments arguments;
   arguments.original = options.original;
-  arguments.settings = {decay_of(options.beta1),
-                        decay_of(options.beta2),
-                        options.beta1,
-                        options.beta2,
-                        options.weight_decay,
-                        static_cast<float>(options.eps),
-                        static_cast<float>(options.limit),
-                        options.maximize,
-                        {options.device_lr, options.lr}};
+  arguments.settings = settings_of(options.adam);
   for (size_t begin = 0; begin < batches.size(); begin += LARGEST_LIST) {
     const size_t end = std::min(begin + LARGEST_LIST, batches.size());
     int64_t blocks = 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../common/blocks.h"
+#include "adam.h"
 
 namespace kpop {
 struct DynamicMap;
@@ -17,13 +18,10 @@ struct RandomArguments {
   const int64_t* step;
 };
 
-// Scalars of one step of Adam on 8-bit moments, whose number is that of the random stream; `limit` bounds the normalized
-// update. `device_lr` is nullptr where `lr` holds. Nothing changes if `found_inf` points to anything but 0.
+// A step of Adam on 8-bit moments, whose number is that of the random stream. Nothing changes if `found_inf` points to
+// anything but 0.
 struct Adam8Arguments {
-  double beta1, beta2, eps, weight_decay, limit;
-  bool maximize;
-  double lr;
-  const double* device_lr;
+  AdamArguments adam;
   const float* found_inf;
 };
 
