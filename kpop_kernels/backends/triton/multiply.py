@@ -113,14 +113,14 @@ def store_tile(ptr, values, i, j, rows, columns, row, BLOCK: tl.constexpr, EVEN:
 
 @triton.jit
 def store_mirrored(ptr, values, i, j, n, row, BLOCK: tl.constexpr, EVEN: tl.constexpr):
-    """Store tile (i, j) of a symmetric matrix and its mirror image; of a diagonal tile the upper half counts.
+    """Store tile (i, j) of a symmetric matrix and its mirror image; of a diagonal tile the lower half counts.
 
     Values are rounded before they are mirrored: a transposition moves half as many bytes then.
     """
     values = rounded(values, ptr.dtype.element_ty)
     if i == j:
         r = tl.arange(0, BLOCK)
-        values = tl.where(r[:, None] <= r[None, :], values, tl.trans(values))
+        values = tl.where(r[:, None] >= r[None, :], values, tl.trans(values))
     store_tile(ptr, values, i, j, n, n, row, BLOCK, EVEN)
     if i != j:
         store_tile(ptr, tl.trans(values), j, i, n, n, row, BLOCK, EVEN)

@@ -1,4 +1,4 @@
-"""Products known to be symmetric: the tiles above the diagonal, each stored twice."""
+"""Products known to be symmetric: the tiles below the diagonal, each stored twice; of C nothing else is read."""
 
 from collections.abc import Sequence
 
@@ -144,7 +144,7 @@ def symmetric_product_kernel(
     """Compute one tile of one matrix, and store it and its mirror image."""
     tiles = triangle(tl.cdiv(n, BLOCK))
     matrix = (tl.program_id(0) // tiles).to(tl.int64)
-    i, j = upper_tile(tl.program_id(0) % tiles)
+    j, i = upper_tile(tl.program_id(0) % tiles)
     a_ptr += matrix * a_batch
     b_ptr += matrix * b_batch
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)

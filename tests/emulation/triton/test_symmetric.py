@@ -107,6 +107,16 @@ def test_covariance_is_updated_in_its_place(interpreted, dtype, n, side):
     assert interpreted == ["symmetric_product_kernel"] * 3
 
 
+@pytest.mark.parametrize("n", [32, 19])
+def test_only_the_lower_triangle_of_a_covariance_is_read(n):
+    S, X = symmetric(2, n, n), normal(2, n, 24)
+    garbage = S.tril() + torch.full((n, n), torch.nan).triu(1)
+    scalars = {"beta": 0.9, "alpha": 0.1, "side": "left"}
+    (clean,) = operators.run("gram_ema_", {"S": S, "X": X}, config=TILES, **scalars)
+    (result,) = operators.run("gram_ema_", {"S": garbage, "X": X}, config=TILES, **scalars)
+    assert torch.equal(result, clean)
+
+
 def test_poison_stays_in_its_rows_and_columns():
     X = normal(3, 20, 30)
     X[1, 4, 5] = torch.nan
@@ -157,9 +167,9 @@ BUGS = [
     ("multiply", "(r[:, None] < rows - i * BLOCK) & (k[None, :] < left)", "r[:, None] < rows - i * BLOCK"),
     ("multiply", "(k[:, None] < left) & (r[None, :] < columns - j * BLOCK)", "k[:, None] < left"),
     ("multiply", "r[None, :] < columns - j * BLOCK)\n\n", "r[None, :] <= columns - j * BLOCK)\n\n"),
-    ("multiply", "values = tl.where(r[:, None] <= r[None, :], values, tl.trans(values))", "values = values"),
+    ("multiply", "values = tl.where(r[:, None] >= r[None, :], values, tl.trans(values))", "values = values"),
     ("multiply", "store_tile(ptr, tl.trans(values), j, i,", "store_tile(ptr, values, j, i,"),
-    ("multiply", "    if i != j:\n        store_tile", "    if i > j:\n        store_tile"),
+    ("multiply", "    if i != j:\n        store_tile", "    if i < j:\n        store_tile"),
     ("multiply", "a_ptr += BLOCK_K * a_column", "a_ptr += BLOCK_K"),
     ("multiply", "tl.where(triangle(j) > t, j - 1, j)", "j - 1"),
     ("symmetric", "acc *= alpha", "acc *= beta"),
