@@ -13,9 +13,10 @@ from ...codebooks import dynamic_buckets, dynamic_map
 from ...tuning import BLOCKWISE, BlockwiseConfig
 from .._dense import dense, dense_lists
 from .adam_scalars import adam_scalars
+from .adam_tile import move, normalized
 from .blocks import launch_on_blocks, tile
 from .lists import Item, grouped, item_of, launch_on_lists, tensor_of
-from .memory import load_as_float32, store_rounded
+from .memory import load_as_float32
 from .moments import ema_int8, ema_sq_dynamic8
 from .philox import UNSPECIALIZED, is_shifted, random_arguments
 from .scalars import scalar_argument, scalar_value
@@ -258,9 +259,5 @@ def _update(
         *(v_codes_ptr, v_absmax_ptr, values_ptr, buckets_ptr, g, program, n),
         *(beta2, one_minus_beta2, BLOCKS, BLOCK_SIZE, COLUMNS),
     )
-    N = tl.div_rn(m * scalar_value(correction1), tl.sqrt_rn(v * scalar_value(correction2)) + eps)
-    # Comparisons keep NaN, which the minimum of two numbers drops.
-    N = tl.where(N > limit, limit, N)
-    N = tl.where(N < -limit, -limit, N)
-    W = load_as_float32(param_ptr + first + offsets, inside)
-    store_rounded(param_ptr + first + offsets, W * scalar_value(decay) - scalar_value(lr) * N, inside)
+    N = normalized(m * scalar_value(correction1), v * scalar_value(correction2), eps, limit, True)
+    move(param_ptr + first + offsets, N, inside, scalar_value(decay), scalar_value(lr))

@@ -44,6 +44,13 @@ def adam_tile(
 
 
 @triton.jit
+def move(param_ptr, update, inside, decay, rate):
+    """Update elements of a parameter, W = decay·W - rate·update: read once and written once."""
+    W = load_as_float32(param_ptr, inside) * decay
+    store_rounded(param_ptr, W - rate * update, inside)
+
+
+@triton.jit
 def normalized(m, v, eps, limit, CLIP: tl.constexpr):
     """Return m / (√v + eps), limited to ±limit."""
     N = tl.div_rn(m, tl.sqrt_rn(v) + eps)

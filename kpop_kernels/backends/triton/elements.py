@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .memory import load_operand
-from .product_table import Product, Scalars, find_product, tensor_in_table
+from .product_table import WIDTH, Product, Scalars, find_row, tensor_in_table
 
 
 def flat_product(first: Tensor, *elements: Tensor, scalars: Scalars) -> Product:
@@ -24,7 +24,7 @@ def element_program(ptr, n, table_ptr, count, ALIGNED: tl.constexpr, BLOCK: tl.c
     """
     tile, row_ptr = tl.program_id(0).to(tl.int64), ptr
     if table_ptr is not None:
-        row_ptr = find_product(table_ptr, count, tile)
+        row_ptr = find_row(table_ptr, WIDTH, count, tile)
         tile -= load_operand(row_ptr)
         n = load_operand(row_ptr + 2)
         if ALIGNED:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...tuning import PASS, RotationConfig
 from .._dense import dense
 from .adam_product import AdamSettings, adam_of_products
-from .adam_tile import adam_tile
+from .adam_tile import adam_tile, move
 from .elements import element_program, flat_product
 from .kron_rotate import left_product, multiply, right_product
 from .memory import load_as_float32, store_rounded
@@ -225,8 +225,8 @@ def adam_kernel(
         CLIP,
     )
     ptr = elements_of(table_ptr, row_ptr, 0, param_ptr, first, ALIGNED) + offsets
-    W = load_as_float32(ptr, inside) * item_number(table_ptr, row_ptr, 2, decay)
-    store_rounded(ptr, W - item_number(table_ptr, row_ptr, 3, rate) * N, inside)
+    decay, rate = item_number(table_ptr, row_ptr, 2, decay), item_number(table_ptr, row_ptr, 3, rate)
+    move(ptr, N, inside, decay, rate)
 
 
 # 12 bytes an element for a float32 gradient, 10 for 16 bits.

@@ -15,10 +15,7 @@ from .blocks import columns_of
 from .launch import launch
 from .memory import load_operand
 from .philox import is_shifted
-from .product_table import to_device
-
-ALIGNMENT = 16
-"""Addresses, in bytes, and lengths must be multiples of it for wide accesses."""
+from .product_table import ALIGNMENT, find_row, to_device
 
 
 def grouped(single: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -125,14 +122,7 @@ TYPES = {
 def item_of(table_ptr, items, TENSORS: tl.constexpr, ALIGNED: tl.constexpr):
     """Return the row of this program's item, the program's number within it, n, stream and offset."""
     program = tl.program_id(0)
-    width = 4 + TENSORS
-    low, high = 0 * items, items
-    while high - low > 1:
-        middle = (low + high) >> 1
-        row_ptr = table_ptr + middle * width
-        begins_before = load_operand(row_ptr) <= program
-        low, high = tl.where(begins_before, middle, low), tl.where(begins_before, high, middle)
-    row_ptr = table_ptr + low * width
+    row_ptr = find_row(table_ptr, 4 + TENSORS, items, program)
     n = load_operand(row_ptr + 1)
     if ALIGNED:
         n = tl.multiple_of(n, 16)

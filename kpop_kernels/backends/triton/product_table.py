@@ -27,7 +27,9 @@ SCALARS = tl.constexpr(15)
 """Place in a row of the address of an item's scalars."""
 
 ROWS_OF_TILES = tl.constexpr(8)
+
 ALIGNMENT = 16
+"""Addresses, in bytes, and lengths must be multiples of it for wide accesses."""
 
 Scalars = Tensor | tuple[Any, ...]
 
@@ -164,15 +166,14 @@ _captured: list[Tensor] = []
 
 
 @triton.jit
-def find_product(table_ptr, count, tile):
-    """Return the row of the table for a tile: the last one that does not begin behind it."""
-    low, high = 0, count
+def find_row(table_ptr, width: tl.constexpr, count, number):
+    """Return the row of a table for a tile or program: the last one whose first entry is not beyond its number."""
+    low, high = 0 * count, count
     while high - low > 1:
-        middle = (low + high) // 2
-        before = load_operand(table_ptr + middle * WIDTH) <= tile
-        low = tl.where(before, middle, low)
-        high = tl.where(before, high, middle)
-    return table_ptr + low * WIDTH
+        middle = (low + high) >> 1
+        before = load_operand(table_ptr + middle * width) <= number
+        low, high = tl.where(before, middle, low), tl.where(before, high, middle)
+    return table_ptr + low * width
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from .memory import load_operand
 from .multiply import dot
-from .product_table import find_product, size_in_table, tensor_in_table, tile_of
+from .product_table import WIDTH, find_row, size_in_table, tensor_in_table, tile_of
 
 
 def float32_products() -> str:
@@ -46,7 +46,7 @@ def product_tile(
     """
     tile, row_ptr = tl.program_id(0), a_ptr
     if table_ptr is not None:
-        row_ptr = find_product(table_ptr, count, tile)
+        row_ptr = find_row(table_ptr, WIDTH, count, tile)
         tile -= load_operand(row_ptr).to(tl.int32)
         # Of sizes that are aligned the compiler is told; what is no row's length need not be.
         m = size_in_table(row_ptr, 1, ALIGNED and A_TRANSPOSED)

@@ -9,9 +9,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ...tuning import PASS, RotationConfig
+from .adam_tile import move
 from .elements import element_program, flat_product
 from .kron_rotate import left_product, multiply, right_product
-from .memory import load_as_float32, store_rounded
+from .memory import load_as_float32
 from .product_table import Product, Scalars, item_number, launch_products
 from .product_tile import elements_of, float32_products, offsets_of, product_tile
 from .step_scalars import DECAY, FOUND_INF, RATE
@@ -137,8 +138,8 @@ def update_kernel(
         return
     offsets, inside = offsets_of(0, rows, columns, n, BLOCK_M, BLOCK_N)
     ptr = elements_of(table_ptr, row_ptr, 0, param_ptr, first, ALIGNED) + offsets
-    W = load_as_float32(ptr, inside) * item_number(table_ptr, row_ptr, 2, decay)
-    store_rounded(ptr, W - item_number(table_ptr, row_ptr, 3, rate) * sums, inside)
+    decay, rate = item_number(table_ptr, row_ptr, 2, decay), item_number(table_ptr, row_ptr, 3, rate)
+    move(ptr, sums, inside, decay, rate)
 
 
 # 12 bytes an element in float32, 6 in 16 bits.
@@ -168,5 +169,5 @@ def plain_update_kernel(
         return
     x = load_as_float32(x_ptr + offsets, inside)
     ptr = elements_of(table_ptr, row_ptr, 0, param_ptr, first, ALIGNED) + offsets
-    W = load_as_float32(ptr, inside) * item_number(table_ptr, row_ptr, 2, decay)
-    store_rounded(ptr, W - item_number(table_ptr, row_ptr, 3, rate) * x, inside)
+    decay, rate = item_number(table_ptr, row_ptr, 2, decay), item_number(table_ptr, row_ptr, 3, rate)
+    move(ptr, x, inside, decay, rate)

@@ -224,7 +224,7 @@ BUGS = [
         "store_rounded(exp_avg_sq_ptr + offsets, v)",
     ),
     ("weight_update", "!= 0:\n        return\n    offsets", "> 2:\n        return\n    offsets"),
-    ("weight_update", "rate) * sums, inside)", "rate) * sums)"),
+    ("weight_update", "move(ptr, sums, inside,", "move(ptr, sums, offsets >= 0,"),
     ("weight_update", "FOUND_INF),\n        config=config", "DECAY),\n        config=config"),
 ]
 

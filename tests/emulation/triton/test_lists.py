@@ -38,11 +38,13 @@ def test_a_graph_gets_a_launch_for_each_item(interpreted, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        pytest.param("row_ptr) <= program", "row_ptr) < program", id="first program of an item"),
+        pytest.param("items, program)", "items, program - 1)", id="first program of an item"),
         pytest.param("program - load_operand(row_ptr)", "program", id="program within the item"),
         pytest.param("programs += triton.cdiv(item.n, elements)", "programs += 1", id="programs of an item"),
         pytest.param("load_operand(row_ptr + 3)", "load_operand(row_ptr + 2)", id="offset"),
-        pytest.param("row_ptr = table_ptr + low * width", "row_ptr = table_ptr", id="row of another item"),
+        pytest.param(
+            "find_row(table_ptr, 4 + TENSORS, items, program)", "table_ptr", id="row of another item"
+        ),
     ],
 )
 def test_planted_bugs_are_found(interpreted, tmp_path, old, new):

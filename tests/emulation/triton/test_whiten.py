@@ -130,8 +130,8 @@ def test_kl_factors(kinds, dtype):
 
 
 BUGS = [
-    ("weight_update", "item_number(table_ptr, row_ptr, 3, rate) * sums", "sums"),
-    ("weight_update", "item_number(table_ptr, row_ptr, 3, rate) * x", "x"),
+    ("weight_update", "sums, inside, decay, rate", "sums, inside, decay, 1.0"),
+    ("weight_update", "x, inside, decay, rate", "x, inside, decay, 1.0"),
     ("whiten", "-factor if maximize else factor", "factor"),
     ("weight_update", "left_product(L, N, middle)", "left_product(L.mT, N, middle)"),
     ("whiten", "transposed=False", "transposed=True"),
