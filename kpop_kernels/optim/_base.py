@@ -5,6 +5,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_nonnegative
 from ._exchange import Exchange
 from ._nonfinite import Finding
+from ._refresh import refresh_due
 from ._routing import Rule, matrices, route, shaped_like, treatment_of, validate_rules
 from ._updates import adam_steps_
 
@@ -282,6 +284,12 @@ class MatrixOptimizer(Optimizer, ABC):
                 stack.enter_context(matrices(item.parameter, self._rule(item.parameter, item.group)))
                 for item in work
             ]
+
+    def _periodic(self, item: Work, *, phase: int = 0, first: int = 1) -> Callable[[int], bool]:
+        """Return what tells of a step whether it renews; with ``stagger`` parameters follow one another."""
+        if item.group["stagger"]:
+            phase += self._position(item.parameter)
+        return partial(refresh_due, period=item.group["precondition_frequency"], phase=phase, first=first)
 
     def _renewal(self, item: Work, is_due: Callable[[int], bool]) -> int | None:
         """Return the number of a step that renews bases or roots, else None.

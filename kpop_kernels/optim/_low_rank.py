@@ -4,7 +4,6 @@ import math
 import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,7 +16,6 @@ from ._base import MatrixOptimizer
 from ._buckets import Work
 from ._checks import require_choices, require_counts, require_fractions, require_nonnegative, require_positive
 from ._nonfinite import undone_if
-from ._refresh import refresh_due
 from ._routing import as_matrices, matrices
 from ._updates import bias_correction, learning_rate
 
@@ -91,9 +89,7 @@ class LowRankOptimizer(MatrixOptimizer):
         G = as_matrices(grad, rule).to(compute_dtype(parameter)).contiguous()
         G = -G if group["maximize"] else G
         state = self._load(item)
-        phase = 1 + (self._position(parameter) if group["stagger"] else 0)
-        period = group["precondition_frequency"]
-        renewal = self._renewal(item, partial(refresh_due, period=period, phase=phase))
+        renewal = self._renewal(item, self._periodic(item, phase=1))
         if renewal is not None:
             old = state["U_L"], state["U_R"]
             generator = sketch_generator(group["seed"], step=renewal)

@@ -1,8 +1,7 @@
 """KPOP: Adam in the eigenbasis of Kronecker-factored curvature."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,7 +13,7 @@ from ._buckets import Work, buckets
 from ._capture import Approximation, Capture, SideSum
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import SIDES, accumulate, accumulate_gradients
-from ._refresh import refresh_bases, refresh_due
+from ._refresh import refresh_bases
 from ._routing import Rule, Rules
 from ._updates import new_rotated_state
 
@@ -204,19 +203,12 @@ class KPOP(MatrixOptimizer):
         self._adam_steps(work)
 
     def _refresh(self, item: Work) -> None:
-        step = self._renewal(item, self._schedule(item))
+        seed = item.group["mode"] == "seed"
+        step = self._renewal(item, _seed_schedule if seed else self._periodic(item))
         if step is not None:
-            seed = item.group["mode"] == "seed"
             transport: Literal["none", "both"] = "none" if seed else "both"
             for failed in refresh_bases(item.state, step, transport=transport, descending=not seed):
                 self._count_failures(failed)
-
-    def _schedule(self, item: Work) -> Callable[[int], bool]:
-        """Return what tells of a step whether it decomposes."""
-        if item.group["mode"] == "seed":
-            return _seed_schedule
-        phase = self._position(item.parameter) if item.group["stagger"] else 0
-        return partial(refresh_due, period=item.group["precondition_frequency"], phase=phase)
 
     def _fed_by_hooks(self, item: Work) -> bool:
         """Feed the factors with what the hooks saw; return False if no hook ever saw this parameter."""

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,7 +16,6 @@ from ._blocks import Blocks, cut
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_nonnegative, require_positive
 from ._nonfinite import undone_if
-from ._refresh import refresh_due
 from ._routing import Rules, matrices
 from ._updates import bias_correction, descend_, gradient_like, learning_rate, new_adam_state
 
@@ -178,12 +176,7 @@ class Shampoo(MatrixOptimizer):
         gradients = [gradient_like(item, "exp_avg") for item in bucket]
         cuts = [self._cut(item.parameter, item.group) for item in bucket]
         _accumulate(bucket, [blocks.split(G) for (blocks, _), G in zip(cuts, gradients, strict=True)])
-        due = []
-        for item in bucket:
-            phase = self._position(item.parameter) if item.group["stagger"] else 0
-            period = item.group["precondition_frequency"]
-            if self._renewal(item, partial(refresh_due, period=period, phase=phase)) is not None:
-                due.append(item)
+        due = [item for item in bucket if self._renewal(item, self._periodic(item)) is not None]
         self._renew_roots(due)
         momenta = [_momentum(item, G) for item, G in zip(bucket, gradients, strict=True)]
         directions = _whitened(

@@ -1,7 +1,6 @@
 """SOAP: Adam in the eigenbasis of Shampoo's factors."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
@@ -11,7 +10,7 @@ from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import accumulate_gradients
-from ._refresh import refresh_bases, refresh_due
+from ._refresh import refresh_bases
 from ._routing import Rules
 from ._updates import new_rotated_state
 
@@ -136,9 +135,7 @@ class SOAP(MatrixOptimizer):
 
     def _refresh(self, item: Work) -> None:
         group, first = item.group, _FIRST_REFRESH[item.group["first_basis"]]
-        phase = self._position(item.parameter) if group["stagger"] else 0
-        period = group["precondition_frequency"]
-        step = self._renewal(item, partial(refresh_due, period=period, phase=phase, first=first))
+        step = self._renewal(item, self._periodic(item, first=first))
         if step is not None:
             method: Literal["eigh", "qr"] = "eigh" if step == first else group["method"]
             for failed in refresh_bases(item.state, step, transport=group["transport"], method=method):

@@ -11,6 +11,7 @@ from kpop_kernels import dequantize_int8, kron_rotate, quantize_dynamic8, quanti
 from kpop_kernels.backends.composite import nystrom
 from kpop_kernels.optim import (
     OnlineKLShampoo,
+    _base,
     _low_rank,
     _updates,
     kpop,
@@ -252,7 +253,7 @@ def clean_without_correction_of_the_second_moment(true, state, C, group, step):
     return true(state | {key: state[key] * correction for key in keys}, C, group, step)
 
 
-@replacing(_low_rank, "refresh_due")
+@replacing(_base, "refresh_due")
 def clean_refreshed_a_step_early(true, step, **kwargs):
     return step == 1 or step % 10 == 0
 
