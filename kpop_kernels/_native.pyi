@@ -185,6 +185,20 @@ class Cpu:
         relative_damping: float,
         threads: int,
     ) -> None: ...
+    def refresh_eigenbasis(
+        self,
+        S: int,
+        old: int,
+        Q: int,
+        eigvals: int,
+        P: int,
+        failed: int,
+        *,
+        batch: int,
+        n: int,
+        sort: bool,
+        threads: int,
+    ) -> None: ...
 
 class Cuda:
     """The CUDA kernels on one stream of the current device, where the package was compiled with nvcc.

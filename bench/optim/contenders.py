@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ def contenders() -> Iterator[Contender]:
     for name, cls in vars(kpop_kernels.optim).items():
         if isinstance(cls, type) and issubclass(cls, Optimizer):
             yield Contender(name, cls, ours=True)
+    for name in ("KPOP", "SOAP"):
+        yield Contender(f"{name} qr", partial(getattr(kpop_kernels.optim, name), method="qr"), ours=True)
     installed = peers.installed()
     yield from TORCH
     for module, group in PEERS.items():

@@ -39,6 +39,7 @@ using CpuClass = pybind11::class_<Cpu>;
 using CudaClass = pybind11::class_<Cuda>;
 using Unlocked = pybind11::call_guard<pybind11::gil_scoped_release>;
 
+void bind_bases(CpuClass& cpu);
 void bind_kron(CpuClass& cpu);
 void bind_quantize(pybind11::module_& module, CpuClass& cpu);
 void bind_roots(CpuClass& cpu);

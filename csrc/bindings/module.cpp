@@ -30,6 +30,7 @@ PYBIND11_MODULE(_native, module) {
   CpuClass cpu(module, "Cpu");
   cpu.def(pybind11::init<std::string>(), pybind11::arg("isa") = "best");
   cpu.def_property_readonly("isa", &Cpu::isa);
+  bind_bases(cpu);
   bind_kron(cpu);
   bind_quantize(module, cpu);
   bind_roots(cpu);

@@ -100,6 +100,15 @@ struct TwoSidedItem {
   int64_t rows, cols;
 };
 
+// One n x n matrix, contiguous, its basis so far, and where the new basis, its eigenvalues, the change Q'ᵀ Q and whether
+// the old basis was kept for a failure go.
+struct BasisItem {
+  const float *S, *old;
+  float *Q, *eigvals, *P;
+  bool* failed;
+  int64_t n;
+};
+
 struct Kernels {
   const char* name;
 
@@ -146,6 +155,9 @@ struct Kernels {
   // out <- (A + delta I) / bound, symmetric, for the other ways to a root: its spectrum lies in [0, 1). Zero where
   // the bound is, NaN where A holds one.
   void (*normalize)(const RootItem* items, int64_t count, const RootOptions& options, int threads);
+
+  // One step of orthogonal iteration; new columns are at the places of the old ones, or by falling eigenvalue.
+  void (*refresh_eigenbasis)(const BasisItem* items, int64_t count, bool sort, int threads);
 };
 
 namespace baseline { extern const Kernels kernels; }

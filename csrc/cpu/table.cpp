@@ -20,6 +20,7 @@ void stochastic_round(BlockItems, RandomKey, int);
 void symmetric_product(Operand, Operand, const float*, float*, int64_t, int64_t, int64_t, float, float, int);
 void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
 void normalize(const RootItem*, int64_t, const RootOptions&, int);
+void refresh_eigenbasis(const BasisItem*, int64_t, bool, int);
 
 const Kernels kernels = {
     KPOP_STRING(KPOP_ISA),
@@ -37,6 +38,7 @@ const Kernels kernels = {
     symmetric_product,
     inverse_root,
     normalize,
+    refresh_eigenbasis,
 };
 
 }  // namespace kpop::cpu::KPOP_ISA

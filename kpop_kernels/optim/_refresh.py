@@ -40,11 +40,11 @@ def refresh_bases(
         transport: Which moments are carried along. "first" carries the second moments with the order of the
             eigenvectors only.
         method: "eigh", or "qr": one step of orthogonal iteration from the old basis.
-        descending: Order eigenvectors by falling eigenvalue, and choose their signs to agree with the old ones.
+        descending: Order eigenvectors by falling eigenvalue, and choose their signs to agree with the old ones; only
+            their signs where a step of QR leaves them at their places, because second moments stay there.
     """
-    ordered = method == "qr" and transport == "first"
-    if ordered:
-        _order_by_eigenvalues(state)
+    # A step of QR leaves columns at their places, with the second moments that belong to them.
+    sort = descending and not (method == "qr" and transport == "first")
     changes: list[Tensor | None] = [None, None]
     failures = []
     for i, (_, factor, basis) in enumerate(SIDES):
@@ -52,7 +52,7 @@ def refresh_bases(
             continue
         old = state[basis]
         Q, _, changes[i], failed = refresh_eigenbasis(
-            state[factor], old if descending else None, method=method, sort=descending and not ordered
+            state[factor], old if descending else None, method=method, sort=sort
         )
         state[basis] = Q if descending else torch.where(failed[..., None, None], old, Q)
         failures.append(failed)
@@ -63,25 +63,3 @@ def refresh_bases(
     else:
         state["exp_avg"] = kron_rotate(state["exp_avg"], *changes, inverse=True)
     return failures
-
-
-def _order_by_eigenvalues(state: dict[str, Any]) -> None:
-    """Order the columns q of bases by falling qᵀSq, and the moments with them; a step of QR keeps that order."""
-    orders: list[Tensor | None] = [None, None]
-    for i, (_, factor, basis) in enumerate(SIDES):
-        if factor not in state:
-            continue
-        S, Q = state[factor], state[basis]
-        order = (Q * (S @ Q)).sum(-2).argsort(dim=-1, descending=True, stable=True)
-        finite = S.isfinite().flatten(-2).all(-1, keepdim=True)
-        orders[i] = torch.where(finite, order, torch.arange(S.shape[-1], device=S.device))
-        state[basis] = _reordered(Q, None, orders[i])
-    for moment in ("exp_avg", "exp_avg_sq"):
-        state[moment] = _reordered(state[moment], *orders)
-
-
-def _reordered(v: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
-    """Return (..., m, n) with rows and columns taken in new orders, (..., m) and (..., n)."""
-    if rows is not None:
-        v = v.gather(-2, rows[..., :, None].expand_as(v))
-    return v if columns is None else v.gather(-1, columns[..., None, :].expand_as(v))

@@ -21,6 +21,7 @@ from kpop_kernels.optim import (
     shampoo,
     soap,
 )
+from kpop_kernels.optim._factors import SIDES
 
 Fault = Callable[[], Any]
 
@@ -108,10 +109,14 @@ def soap_first_moment_carried_the_wrong_way(true, state, step, *, transport, **k
 
 
 @replacing(soap, "refresh_bases")
-def soap_second_moment_not_reordered(true, state, step, *, transport, **kwargs):
-    v = state["exp_avg_sq"].clone()
-    failures = true(state, step, transport=transport, **kwargs)
-    state["exp_avg_sq"] = v
+def soap_second_moment_not_reordered(true, state, step, **kwargs):
+    """Columns are ordered by falling eigenvalue; the first moment follows, the second does not."""
+    failures = true(state, step, **kwargs)
+    for axis, (_, factor, basis) in enumerate(SIDES):
+        Q = state[basis]
+        order = (Q * (state[factor] @ Q)).sum(0).argsort(descending=True)
+        state[basis] = Q[:, order]
+        state["exp_avg"] = state["exp_avg"].index_select(axis, order)
     return failures
 
 

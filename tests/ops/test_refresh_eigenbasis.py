@@ -5,8 +5,12 @@ import torch
 
 import kpop_kernels
 from kpop_kernels import backends
+from kpop_kernels.backends.composite import eigenbasis as composite
+from kpop_kernels.backends.cpu import eigenbasis as cpu
+from kpop_kernels.ops.eigenbasis import Eigenbasis
 from python_ref.eigenbasis import refresh
 from tests.matrices import covariance, normal, orthogonal, signed_permutation
+from tests.ops.matrices import BACKENDS, running
 
 SIZES = (1, 2, 5, 33, 128)
 
@@ -59,6 +63,48 @@ def test_accuracy_in_lower_precision(generator, n, method, dtype):
     torch.testing.assert_close(found.P, found.Q.mT @ old)
     if method == "eigh":
         assert off_diagonal(S.double(), Q) < 2e-6
+
+
+@pytest.mark.parametrize("name", BACKENDS[1:])
+@pytest.mark.parametrize("sort", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 33, 96, 257])
+def test_steps_in_cpp_follow_float64(generator, n, sort, name, monkeypatch):
+    monkeypatch.setitem(cpu._LONGEST, "baseline", 257)
+    S, exact = spread(generator, n)
+    old = near(generator, exact).roll(n // 3, -1)
+    with running(name), backends.trace() as served:
+        found = kpop_kernels.refresh_eigenbasis(S.float(), old.float(), method="qr", sort=sort)
+    assert served == {("refresh_eigenbasis", "cpu"): 1}
+    true = kpop_kernels.refresh_eigenbasis(S, old, method="qr", sort=sort)
+    assert off_diagonal(torch.eye(n).double(), found.Q.double()) < 5e-6
+    assert (found.eigvals - true.eigvals).abs().max() < 1e-6
+    # Columns of small eigenvalues move by rounding errors over the distance to the next eigenvalue.
+    plain = composite_step(S.float(), old.float(), sort)
+    for actual, expected, rounded in ((found.Q, true.Q, plain.Q), (found.P, true.P, plain.P)):
+        assert (actual - expected).norm() <= 2 * (rounded - expected).norm() + 1e-6
+    assert not found.failed
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_steps_in_cpp_have_the_same_bits_on_any_number_of_threads(generator, threads):
+    exact = [spread(generator, 100) for _ in range(5)]
+    S = torch.stack([S for S, _ in exact]).float()
+    old = torch.stack([near(generator, Q) for _, Q in exact]).float()
+    before = torch.get_num_threads()
+    for count in (1, 5):
+        torch.set_num_threads(1)
+        alone = kpop_kernels.refresh_eigenbasis(S[:count], old[:count], method="qr")
+        torch.set_num_threads(threads)
+        shared = kpop_kernels.refresh_eigenbasis(S[:count], old[:count], method="qr")
+        torch.set_num_threads(before)
+        for one, other in zip(alone, shared, strict=True):
+            assert torch.equal(one, other)
+
+
+def composite_step(S, old, sort):
+    out = (torch.empty_like(S), torch.empty(S.shape[-1]), torch.empty_like(S), torch.empty((), dtype=torch.bool))
+    composite.refresh_eigenbasis(S, old, method="qr", sort=sort, out=out)
+    return Eigenbasis(*out)
 
 
 def test_auto_takes_the_step_only_where_the_basis_is_near(generator):
@@ -182,7 +228,7 @@ def test_one_matrix_that_cannot_be_decomposed_fails_alone(generator, monkeypatch
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_products_are_in_full_precision_whatever_torch_allows(generator, precision, monkeypatch):
-    S, exact = spread(generator, 33, dtype=torch.float32)
+    S, exact = spread(generator, 33)
     seen, qr = [], torch.linalg.qr
 
     def watching(A):
@@ -193,11 +239,13 @@ def test_products_are_in_full_precision_whatever_torch_allows(generator, precisi
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
-        kpop_kernels.refresh_eigenbasis(S, exact.float(), method="qr")
+        with backends.trace() as served:
+            kpop_kernels.refresh_eigenbasis(S, exact, method="qr")
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)
     assert seen == [("ieee", "ieee")]
+    assert served == {("refresh_eigenbasis", "composite"): 1}
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (3, 0, 0), (0, 4, 4), (2, 3, 5, 5)], ids=str)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,14 @@ _NEAR = 0.1
 """Part of QᵀSQ, by Frobenius norm, off the diagonal up to which "auto" trusts one step of QR from Q."""
 
 Pairs = tuple[Tensor, Tensor]
+
+
+class Found(NamedTuple):
+    """Eigenvectors in columns, their eigenvalues, and the change Q'ᵀ Q from the basis before."""
+
+    Q: Tensor
+    eigvals: Tensor
+    P: Tensor
 
 
 def refresh_eigenbasis(
@@ -33,23 +41,24 @@ def refresh_eigenbasis(
         scaled, scale, usable = _scaled(S)
         by_qr = _near(scaled, old) if method == "auto" else torch.full_like(usable, method == "qr")
         by_qr = by_qr & usable if Q is not None else torch.zeros_like(usable)
-        new, values = old.clone(), S.new_zeros(S.shape[:-1])
+        new, values, P = old, S.new_zeros(S.shape[:-1]), identity.expand(flat)
         failed = ~usable & (S != 0).flatten(1).any(1)
         for chosen, decompose in ((by_qr, _power_step), (usable & ~by_qr, _eigh)):
-            if bool(chosen.any()):
-                # The others are the identity, so that no matrix's bits depend on which they are.
-                found, eigvals = decompose(torch.where(chosen[:, None, None], scaled, identity), old)
-                if sort:
-                    found, eigvals = _falling(found, eigvals)
-                found = found if Q is None else aligned(found, old)
-                finite = found.isfinite().flatten(1).all(1) & eigvals.isfinite().all(1)
-                failed |= chosen & ~finite
-                renewed = chosen & finite
-                new = torch.where(renewed[:, None, None], found, new)
-                values = torch.where(renewed[:, None], eigvals * scale[:, None], values)
+            if not bool(chosen.any()):
+                continue
+            # The others are the identity, so that no matrix's bits depend on which they are.
+            found = decompose(torch.where(chosen[:, None, None], scaled, identity), old)
+            if sort:
+                found = _falling(found)
+            if Q is not None:
+                found = _aligned(found)
+            finite = found.Q.isfinite().flatten(1).all(1) & found.eigvals.isfinite().all(1)
+            failed |= chosen & ~finite
+            renewed = (chosen & finite)[:, None, None]
+            new = torch.where(renewed, found.Q, new)
+            P = torch.where(renewed, found.P, P)
+            values = torch.where(renewed[:, 0], found.eigvals * scale[:, None], values)
         values = torch.where(failed[:, None], torch.nan, values)
-        moved = (usable & ~failed)[:, None, None]
-        P = torch.where(moved, new.mT @ old, identity)
     for target, value in zip(out, (new, values, P, failed), strict=True):
         target.copy_(value.reshape(target.shape))
 
@@ -93,39 +102,43 @@ def _near(S: Tensor, Q: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(off_diagonal) <= _NEAR * torch.linalg.matrix_norm(T)
 
 
-def _power_step(S: Tensor, Q: Tensor) -> Pairs:
-    """Return one step of orthogonal iteration and its Rayleigh quotients.
+def _power_step(S: Tensor, Q: Tensor) -> Found:
+    """Return one step of orthogonal iteration and its Rayleigh quotients, diag(Q'ᵀSQ') = diag(RPᵀ).
 
     Columns are ordered by falling qᵀSq first, so that the QR factorization of SQ gives the larger eigenvalues
     the earlier columns; they return to their places.
     """
     SQ = S @ Q
     order = (Q * SQ).sum(-2).argsort(dim=-1, descending=True, stable=True)
-    new = torch.linalg.qr(_columns(SQ, order)).Q
-    new = _columns(new, order.argsort(dim=-1))
-    return new, (new * (S @ new)).sum(-2)
+    new, R = torch.linalg.qr(_columns(SQ, order))
+    P = new.mT @ Q
+    eigvals = (R * _columns(P, order)).sum(-1)
+    return _reordered(Found(new, eigvals, P), order.argsort(dim=-1))
 
 
-def _eigh(S: Tensor, _: Tensor) -> Pairs:
+def _eigh(S: Tensor, old: Tensor) -> Found:
     """Return eigenvectors and eigenvalues, rising; NaN where they cannot be had.
 
     The diagonal is shifted a little, which changes no eigenvector but keeps LAPACK from its hard cases. What fails
     is tried again in float64, and then on the CPU, one matrix at a time.
     """
     shift = torch.finfo(S.dtype).eps
-    S = S + shift * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+    values, vectors = _eigenpairs(S + shift * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device))
+    vectors = vectors.to(S)
+    return Found(vectors, values.to(S) - shift, vectors.mT @ old)
+
+
+def _eigenpairs(S: Tensor) -> Pairs:
     for dtype in dict.fromkeys((S.dtype, torch.float64)):
         if (pairs := _attempt(S.to(dtype))) is not None:
-            values, vectors = pairs
-            return vectors.to(S), values.to(S) - shift
+            return pairs
     n = S.shape[-1]
     nothing = (
         torch.full((n,), torch.nan, dtype=torch.float64),
         torch.full((n, n), torch.nan, dtype=torch.float64),
     )
     alone = [_attempt(A) or nothing for A in S.to("cpu", torch.float64)]
-    values = torch.stack([pairs[0] for pairs in alone])
-    return torch.stack([pairs[1] for pairs in alone]).to(S), values.to(S) - shift
+    return torch.stack([pairs[0] for pairs in alone]), torch.stack([pairs[1] for pairs in alone])
 
 
 def _attempt(S: Tensor) -> Pairs | None:
@@ -136,10 +149,21 @@ def _attempt(S: Tensor) -> Pairs | None:
     return (values, vectors) if bool(vectors.isfinite().all()) else None
 
 
-def _falling(Q: Tensor, eigvals: Tensor) -> Pairs:
+def _falling(found: Found) -> Found:
     """Return columns and eigenvalues ordered by falling eigenvalue."""
-    order = eigvals.argsort(dim=-1, descending=True, stable=True)
-    return _columns(Q, order), eigvals.gather(-1, order)
+    return _reordered(found, found.eigvals.argsort(dim=-1, descending=True, stable=True))
+
+
+def _aligned(found: Found) -> Found:
+    """Return columns with signs that agree with the old ones; where there is nothing to agree with, +."""
+    opposed = found.P.diagonal(dim1=-2, dim2=-1) < 0
+    Q = torch.where(opposed[..., None, :], -found.Q, found.Q)
+    return Found(Q, found.eigvals, torch.where(opposed[..., :, None], -found.P, found.P))
+
+
+def _reordered(found: Found, order: Tensor) -> Found:
+    rows = order[..., :, None].expand_as(found.P)
+    return Found(_columns(found.Q, order), found.eigvals.gather(-1, order), found.P.gather(-2, rows))
 
 
 def _columns(Q: Tensor, order: Tensor) -> Tensor:

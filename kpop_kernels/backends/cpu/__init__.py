@@ -1,9 +1,4 @@
-"""C++ kernels for CPUs, from csrc/cpu, with the instruction set chosen at run time.
-
-``kron_rotate`` and ``rebase_moments_`` are left to composite: they are general products and nothing else, for
-which torch's BLAS is faster than the register tiles of csrc/cpu/panels.h. Those win where one triangle is enough:
-it takes 0.9, 0.66 and 0.6 of the full product's time at n = 64, 256 and 512, so two triangles would take longer.
-"""
+"""C++ kernels for CPUs, from csrc/cpu, with the instruction set chosen at run time."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -26,6 +21,7 @@ def implementations() -> dict[str, Callable[..., None]]:
     from . import (
         adam8,
         dynamic8,
+        eigenbasis,
         ema8,
         gram,
         inverse_root,
@@ -50,6 +46,7 @@ def implementations() -> dict[str, Callable[..., None]]:
         "ema_sq_dynamic8_foreach_": ema8.ema_sq_dynamic8_foreach_,
         "adam8_foreach_": adam8.adam8_foreach_,
         "stochastic_round_bf16_foreach": stochastic_round.stochastic_round_bf16_foreach,
+        "refresh_eigenbasis": eigenbasis.refresh_eigenbasis,
         "inverse_root": inverse_root.inverse_root,
         "inverse_root_foreach": inverse_root.inverse_root_foreach,
         "newton_schulz": newton_schulz.newton_schulz,
