@@ -34,7 +34,7 @@ def refresh_eigenbasis(
     """Return the eigenbasis of symmetric matrices, agreeing with the basis so far where it can.
 
         eigh:  S = Q' Λ Q'ᵀ
-        qr:    S Q = Q' R,  Λ = diag(Q'ᵀ S Q')      (one step of orthogonal iteration)
+        qr:    S Q = Q' R,  Λ = diag(Q'ᵀ S Q') = diag(R Pᵀ)    (one step of orthogonal iteration)
 
     Columns are ordered by falling eigenvalue, each column's sign is chosen so that qᵀq_old ≥ 0 at its place, and
     P = Q'ᵀ Q carries what lives in the old basis into the new one. A matrix that is not finite, or cannot be
@@ -60,9 +60,8 @@ def refresh_eigenbasis(
 
     Numerics:
         Each matrix is scaled by a power of two, so norms from 1e-30 to 1e30 make no difference. Products are in
-        full float32 (never tf32), or small eigenvalues would drown. By eigh in float32, n ≤ 257: ‖QᵀQ - I‖ below
-        3e-5, QᵀSQ
-        within 2e-6 of its norm diagonal, eigenvalues within 2e-6 of the largest.
+        full float32 (never tf32), or small eigenvalues would drown. In float32, n ≤ 257: ‖QᵀQ - I‖ below 3e-5,
+        eigenvalues within 2e-6 of the largest, and by eigh QᵀSQ within 2e-6 of its norm diagonal.
 
     Source:
         Vyas et al., SOAP (2024), for QR; moments in the new basis: the Clean paper, eq. 15. Reference:

@@ -40,8 +40,8 @@ def refresh_bases(
         transport: Which moments are carried along. "first" carries the second moments with the order of the
             eigenvectors only.
         method: "eigh", or "qr": one step of orthogonal iteration from the old basis.
-        descending: Order eigenvectors by falling eigenvalue, and choose their signs to agree with the old ones; only
-            their signs where a step of QR leaves them at their places, because second moments stay there.
+        descending: Order eigenvectors by falling eigenvalue, and choose their signs to agree with the old ones.
+            Where second moments stay at their places, a step of QR leaves eigenvectors there too.
     """
     # A step of QR leaves columns at their places, with the second moments that belong to them.
     sort = descending and not (method == "qr" and transport == "first")

@@ -6,7 +6,8 @@ With inputs X (rows, n), output gradients dY (rows, m) and G = dYᵀX, a step t 
     at a refresh: Q_L, Q_R ← eigenvectors of L, R; moments carried over
     G' = Q_Lᵀ G Q_R, Adam on G' with bias correction, update rotated back
 
-where z is the trace of the new moment (default), or the number of rows (the article, mode "seed").
+where z is the trace of the new moment (default), or the number of rows (the article, mode "seed"). By QR, a
+refresh after the first is one step of orthogonal iteration from the old basis.
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from python_ref.eigenbasis import refresh
 from python_ref.kron import adam, rebase_moments
 
 
@@ -29,6 +31,7 @@ class KPOP:
     weight_decay: float = 0.0
     alpha: float = 0.95
     frequency: int = 10
+    qr: bool = False
     seed: bool = False
     step_count: int = 0
     L: Tensor = field(init=False)
@@ -82,8 +85,10 @@ class KPOP:
 
     def _refresh(self) -> None:
         old_L, old_R = self.Q_L, self.Q_R
-        self.Q_L, self.Q_R = (torch.linalg.eigh(S).eigenvectors for S in (self.L, self.R))
         if self.seed:
+            self.Q_L, self.Q_R = (torch.linalg.eigh(S).eigenvectors for S in (self.L, self.R))
             return
-        self.Q_L, self.Q_R = self.Q_L.flip(1), self.Q_R.flip(1)
-        self.m, self.v = rebase_moments(self.m, self.v, self.Q_L.T @ old_L, self.Q_R.T @ old_R)
+        qr = self.qr and self.step_count > 1
+        self.Q_L, _, P_L = refresh(self.L, old_L, qr=qr)
+        self.Q_R, _, P_R = refresh(self.R, old_R, qr=qr)
+        self.m, self.v = rebase_moments(self.m, self.v, P_L, P_R)

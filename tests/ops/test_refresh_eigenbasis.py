@@ -102,7 +102,12 @@ def test_steps_in_cpp_have_the_same_bits_on_any_number_of_threads(generator, thr
 
 
 def composite_step(S, old, sort):
-    out = (torch.empty_like(S), torch.empty(S.shape[-1]), torch.empty_like(S), torch.empty((), dtype=torch.bool))
+    out = (
+        torch.empty_like(S),
+        torch.empty(S.shape[-1]),
+        torch.empty_like(S),
+        torch.empty((), dtype=torch.bool),
+    )
     composite.refresh_eigenbasis(S, old, method="qr", sort=sort, out=out)
     return Eigenbasis(*out)
 

@@ -31,6 +31,7 @@ def linear_run(shape, *, steps=20, rows=64, dtype=torch.float64, seed=0, **optio
         beta2=0.999 if options.get("mode") == "seed" else 0.95,
         weight_decay=options.get("weight_decay", 0.0),
         frequency=options.get("precondition_frequency", 10),
+        qr=options.get("method") == "qr",
         seed=options.get("mode") == "seed",
     )
     optimizer = KPOP(layer.parameters(), lr=1e-2, **options)
@@ -51,8 +52,14 @@ def linear_run(shape, *, steps=20, rows=64, dtype=torch.float64, seed=0, **optio
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (3, 5), (8, 8), (40, 17)], ids=str)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"precondition_frequency": 1}, {"weight_decay": 0.1}, {"mode": "seed"}],
-    ids=["default", "refresh-each-step", "decay", "seed"],
+    [
+        {},
+        {"precondition_frequency": 1},
+        {"method": "qr", "precondition_frequency": 3},
+        {"weight_decay": 0.1},
+        {"mode": "seed"},
+    ],
+    ids=["default", "refresh-each-step", "qr", "decay", "seed"],
 )
 def test_follows_the_oracle_in_float64(shape, options):
     with backends.trace() as served:
@@ -61,13 +68,15 @@ def test_follows_the_oracle_in_float64(shape, options):
     assert served["kron_adam_foreach_", "composite"] == 20
 
 
+@pytest.mark.parametrize("method", ["eigh", "qr"])
 @pytest.mark.parametrize("shape", [(3, 5), (40, 17)], ids=str)
-def test_follows_the_oracle_in_float32(shape):
+def test_follows_the_oracle_in_float32(shape, method):
     """20 steps of lr 1e-2 move entries by up to 0.2; float32 stays within 1e-4 of the float64 oracle."""
     with backends.trace() as served:
-        for layer, _, reference in linear_run(shape, dtype=torch.float32):
+        for layer, _, reference in linear_run(shape, dtype=torch.float32, method=method):
             torch.testing.assert_close(layer.weight.detach().double(), reference.W, rtol=0, atol=1e-4)
     assert served["kron_adam_foreach_", "cpu"] == 20
+    assert served["refresh_eigenbasis", "cpu"] == 6
 
 
 def test_gradient_factors_follow_the_oracle():

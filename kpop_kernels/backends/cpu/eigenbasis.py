@@ -1,4 +1,4 @@
-"""Eigenbases renewed by one step of orthogonal iteration in C++; by LAPACK where eigh is asked for or n is large."""
+"""Eigenbases renewed by one step of orthogonal iteration in C++; by LAPACK for eigh and for large n."""
 
 import torch
 from torch import Tensor
