@@ -149,18 +149,10 @@ class Cpu:
         threads: int,
     ) -> None: ...
     def stochastic_round(self, items: list[BlockItem], *, seed: int, step: int, threads: int) -> None: ...
-    def symmetric_product(
+    def symmetric_products(
         self,
-        A: int,
-        A_depth_major: bool,
-        B: int,
-        B_depth_major: bool,
-        C: int,
-        out: int,
+        batches: list[tuple[tuple[int, bool], tuple[int, bool], int, int, int, int, int]],
         *,
-        batch: int,
-        n: int,
-        k: int,
         alpha: float,
         beta: float,
         threads: int,

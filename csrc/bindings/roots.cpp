@@ -10,10 +10,26 @@
 namespace kpop::bindings {
 namespace {
 
-void symmetric_product(const Cpu& cpu, uintptr_t A, bool A_depth_major, uintptr_t B, bool B_depth_major, uintptr_t C,
-                       uintptr_t out, int64_t batch, int64_t n, int64_t k, float alpha, float beta, int threads) {
-  cpu.kernels().symmetric_product({pointer<const float>(A), A_depth_major}, {pointer<const float>(B), B_depth_major},
-                                  pointer<const float>(C), pointer<float>(out), batch, n, k, alpha, beta, threads);
+// A factor, and whether it is stored depth first.
+using Factor = std::pair<uintptr_t, bool>;
+
+// A, B, C, out, number of matrices, n, inner dimension.
+using ProductBatch = std::tuple<Factor, Factor, uintptr_t, uintptr_t, int64_t, int64_t, int64_t>;
+
+// One item for each product, long ones first, so that no thread is left with one at the end.
+void symmetric_products(const Cpu& cpu, const std::vector<ProductBatch>& batches, float alpha, float beta, int threads) {
+  std::vector<cpu::SymmetricItem> items;
+  for (const auto& [A, B, C, out, count, n, k] : batches)
+    for (int64_t i = 0; i < count; ++i) {
+      const auto operand = [at = i * n * k](const Factor& factor) {
+        return cpu::Operand{pointer<const float>(factor.first) + at, factor.second};
+      };
+      items.push_back({operand(A), operand(B), C ? pointer<const float>(C) + i * n * n : nullptr,
+                       pointer<float>(out) + i * n * n, n, k});
+    }
+  std::stable_sort(items.begin(), items.end(),
+                   [](const auto& a, const auto& b) { return a.n * a.n * a.k > b.n * b.n * b.k; });
+  cpu.kernels().symmetric_products(items.data(), static_cast<int64_t>(items.size()), alpha, beta, threads);
 }
 
 // A batch of matrices of one size: A, out, bound, number of matrices, n, most steps.
@@ -58,8 +74,7 @@ void normalize(const Cpu& cpu, const std::vector<RootBatch>& batches, float damp
 void bind_roots(CpuClass& cpu) {
   using pybind11::arg;
   const pybind11::kw_only named;
-  cpu.def("symmetric_product", &symmetric_product, arg("A"), arg("A_depth_major"), arg("B"), arg("B_depth_major"),
-          arg("C"), arg("out"), named, arg("batch"), arg("n"), arg("k"), arg("alpha"), arg("beta"), arg("threads"),
+  cpu.def("symmetric_products", &symmetric_products, arg("batches"), named, arg("alpha"), arg("beta"), arg("threads"),
           Unlocked());
   cpu.def("inverse_root", &inverse_root, arg("batches"), arg("p"), named, arg("schedule"), arg("shorter"),
           arg("second_stage"), arg("damping"), arg("relative_damping"), arg("threads"), Unlocked());

@@ -45,6 +45,14 @@ struct Operand {
   bool depth_major;
 };
 
+// One product known to be symmetric: n x n, with inner dimension k. C may be `out`; it is not read when beta is 0.
+struct SymmetricItem {
+  Operand A, B;
+  const float* C;
+  float* out;
+  int64_t n, k;
+};
+
 // Cubics a x + b x³, (a, b) for each step.
 struct Schedule {
   const float* coefficients;
@@ -144,10 +152,8 @@ struct Kernels {
   // float32 to bfloat16; there are no blocks.
   void (*stochastic_round)(BlockItems items, RandomKey key, int threads);
 
-  // out <- alpha A B + beta C for `batch` products known to be symmetric, all contiguous; `k` is the inner dimension.
-  // Of C, which may be `out`, the lower triangles are read; nothing is when beta is 0.
-  void (*symmetric_product)(Operand A, Operand B, const float* C, float* out, int64_t batch, int64_t n, int64_t k,
-                            float alpha, float beta, int threads);
+  // out <- alpha A B + beta C. Of C the lower triangles are read.
+  void (*symmetric_products)(const SymmetricItem* items, int64_t count, float alpha, float beta, int threads);
 
   // out <- (A + delta I)^(-1/p) for symmetric positive semidefinite matrices of any sizes.
   void (*inverse_root)(const RootItem* items, int64_t count, const RootOptions& options, int threads);

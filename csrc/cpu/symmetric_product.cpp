@@ -14,16 +14,15 @@ struct Shape {
 };
 
 // Packs rows [from, from + depth) of an operand, of which the matrix has `total`, into panels.
-void pack(const Operand& operand, int64_t item, Shape shape, int64_t from, int64_t total, float* panels, Team team) {
-  const float* data = operand.data + item * shape.n * total;
+void pack(const Operand& operand, Shape shape, int64_t from, int64_t total, float* panels, Team team) {
   for (int64_t p = team.rank; p < tiles(shape.n); p += team.size) {
     float* panel = panels + p * TILE * shape.depth;
     const int64_t cols = shape.n - p * TILE;
     for (int64_t k = 0; k < shape.depth; k += TILE) {
       const int64_t rows = shape.depth - k;
       const Tile tile = operand.depth_major
-                            ? load_part(data + (from + k) * shape.n + p * TILE, shape.n, rows, cols)
-                            : transposed(load_part(data + p * TILE * total + from + k, total, cols, rows));
+                            ? load_part(operand.data + (from + k) * shape.n + p * TILE, shape.n, rows, cols)
+                            : transposed(load_part(operand.data + p * TILE * total + from + k, total, cols, rows));
       store_part(panel + k * TILE, TILE, rows, TILE, tile);
     }
   }
@@ -44,30 +43,38 @@ void store_symmetric(float* out, const float* C, int64_t n, int64_t i, int64_t j
   if (i != j) store_part(out + col * n + row, n, n - col, n - row, transposed(tile));
 }
 
+int64_t panel_floats(const SymmetricItem& item) {
+  return tiles(item.n) * TILE * (item.k < MAX_DEPTH ? item.k : MAX_DEPTH);
+}
+
+void one_product(const SymmetricItem& item, float alpha, float beta, float* a, Team team) {
+  const bool same = item.A.data == item.B.data && item.A.depth_major == item.B.depth_major;
+  const int64_t n = item.n, k = item.k;
+  float *b = same ? a : a + panel_floats(item), *out = item.out;
+  const float* addend = beta != 0 ? item.C : nullptr;
+  for (int64_t from = 0; from < k; from += MAX_DEPTH) {
+    const Shape shape{n, k - from < MAX_DEPTH ? k - from : MAX_DEPTH};
+    pack(item.A, shape, from, k, a, team);
+    if (!same) pack(item.B, shape, from, k, b, team);
+    team.wait();
+    symmetric_product(Transposed{a, shape.depth}, b, tiles(n), shape.depth, team,
+                      [=](int64_t i, int64_t j, const Tile& tile) {
+                        store_symmetric(out, addend, n, i, j, tile, alpha, beta);
+                      });
+    team.wait();
+    addend = out;
+    beta = 1;
+  }
+}
+
 }  // namespace
 
-void symmetric_product(Operand A, Operand B, const float* C, float* out, int64_t batch, int64_t n, int64_t k,
-                       float alpha, float beta, int threads) {
-  const bool same = A.data == B.data && A.depth_major == B.depth_major;
-  const int64_t panels = tiles(n) * TILE * (k < MAX_DEPTH ? k : MAX_DEPTH);
-  for_each_item(batch, (same ? 1 : 2) * panels, threads, [=](int64_t item, float* a, Team team) {
-    float* b = same ? a : a + panels;
-    float* result = out + item * n * n;
-    const float* addend = beta != 0 ? C + item * n * n : nullptr;
-    float weight = beta;
-    for (int64_t from = 0; from < k; from += MAX_DEPTH) {
-      const Shape shape{n, k - from < MAX_DEPTH ? k - from : MAX_DEPTH};
-      pack(A, item, shape, from, k, a, team);
-      if (!same) pack(B, item, shape, from, k, b, team);
-      team.wait();
-      symmetric_product(Transposed{a, shape.depth}, b, tiles(n), shape.depth, team, [=](int64_t i, int64_t j, const Tile& tile) {
-        store_symmetric(result, addend, n, i, j, tile, alpha, weight);
-      });
-      team.wait();
-      addend = result;
-      weight = 1;
-    }
-  });
+void symmetric_products(const SymmetricItem* items, int64_t count, float alpha, float beta, int threads) {
+  int64_t floats = 0;
+  for (int64_t i = 0; i < count; ++i)
+    if (2 * panel_floats(items[i]) > floats) floats = 2 * panel_floats(items[i]);
+  for_each_item(count, floats, threads,
+                [=](int64_t i, float* memory, Team team) { one_product(items[i], alpha, beta, memory, team); });
 }
 
 }  // namespace kpop::cpu::KPOP_ISA

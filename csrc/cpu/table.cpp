@@ -17,7 +17,7 @@ void ema_int8(BlockItems, Decay, RandomKey, int);
 void ema_sq_dynamic8(BlockItems, Decay, int);
 void adam8(BlockItems, const Adam8Step&, RandomKey, int);
 void stochastic_round(BlockItems, RandomKey, int);
-void symmetric_product(Operand, Operand, const float*, float*, int64_t, int64_t, int64_t, float, float, int);
+void symmetric_products(const SymmetricItem*, int64_t, float, float, int);
 void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
 void normalize(const RootItem*, int64_t, const RootOptions&, int);
 void refresh_eigenbasis(const BasisItem*, int64_t, bool, int);
@@ -35,7 +35,7 @@ const Kernels kernels = {
     ema_sq_dynamic8,
     adam8,
     stochastic_round,
-    symmetric_product,
+    symmetric_products,
     inverse_root,
     normalize,
     refresh_eigenbasis,

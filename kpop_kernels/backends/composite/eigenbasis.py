@@ -38,26 +38,25 @@ def refresh_eigenbasis(
     identity = torch.eye(n, dtype=dtype, device=S.device)
     old = identity.expand(flat) if Q is None else Q.reshape(flat)
     with full_precision():
-        scaled, scale, usable = _scaled(S)
+        scaled, scale, usable, zero = _scaled(S)
         by_qr = _near(scaled, old) if method == "auto" else torch.full_like(usable, method == "qr")
         by_qr = by_qr & usable if Q is not None else torch.zeros_like(usable)
         new, values, P = old, S.new_zeros(S.shape[:-1]), identity.expand(flat)
-        failed = ~usable & (S != 0).flatten(1).any(1)
+        failed = ~usable & ~zero
         for chosen, decompose in ((by_qr, _power_step), (usable & ~by_qr, _eigh)):
             if not bool(chosen.any()):
                 continue
             # The others are the identity, so that no matrix's bits depend on which they are.
-            found = decompose(torch.where(chosen[:, None, None], scaled, identity), old)
+            found = decompose(_where(chosen, scaled, identity), old)
             if sort:
                 found = _falling(found)
             if Q is not None:
                 found = _aligned(found)
-            finite = found.Q.isfinite().flatten(1).all(1) & found.eigvals.isfinite().all(1)
+            finite = (found.Q.sum((-2, -1)) + found.eigvals.sum(-1)).isfinite()
             failed |= chosen & ~finite
-            renewed = (chosen & finite)[:, None, None]
-            new = torch.where(renewed, found.Q, new)
-            P = torch.where(renewed, found.P, P)
-            values = torch.where(renewed[:, 0], found.eigvals * scale[:, None], values)
+            renewed = chosen & finite
+            new, P = _where(renewed, found.Q, new), _where(renewed, found.P, P)
+            values = torch.where(renewed[:, None], found.eigvals * scale[:, None], values)
         values = torch.where(failed[:, None], torch.nan, values)
     for target, value in zip(out, (new, values, P, failed), strict=True):
         target.copy_(value.reshape(target.shape))
@@ -83,16 +82,21 @@ def full_precision() -> Iterator[None]:
             backend.fp32_precision = precision
 
 
-def _scaled(S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return matrices of mean diagonal about 1, what they were divided by, and which can be decomposed.
+def _where(chosen: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    return one if bool(chosen.all()) else torch.where(chosen[:, None, None], one, other)
+
+
+def _scaled(S: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return matrices of mean diagonal about 1, their divisors, which can be decomposed, and which are zero.
 
     Eigenvectors do not change, and factors of any magnitude are decomposed alike. Zero is no basis's factor.
     """
     mean = S.diagonal(dim1=-2, dim2=-1).mean(-1)
-    usable = S.isfinite().flatten(1).all(1) & mean.isfinite() & (mean > 0)
+    largest = torch.linalg.vector_norm(S, torch.inf, dim=(-2, -1)) if S.numel() else torch.zeros_like(mean)
+    usable = largest.isfinite() & mean.isfinite() & (mean > 0)
     scale = torch.ldexp(torch.ones_like(mean), mean.frexp().exponent - 1)
     scale = torch.where(usable, scale, 1.0)
-    return S / scale[:, None, None], scale, usable
+    return S / scale[:, None, None], scale, usable, largest == 0
 
 
 def _near(S: Tensor, Q: Tensor) -> Tensor:
@@ -123,7 +127,9 @@ def _eigh(S: Tensor, old: Tensor) -> Found:
     is tried again in float64, and then on the CPU, one matrix at a time.
     """
     shift = torch.finfo(S.dtype).eps
-    values, vectors = _eigenpairs(S + shift * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device))
+    S = S.clone()
+    S.diagonal(dim1=-2, dim2=-1).add_(shift)
+    values, vectors = _eigenpairs(S)
     vectors = vectors.to(S)
     return Found(vectors, values.to(S) - shift, vectors.mT @ old)
 
@@ -146,7 +152,7 @@ def _attempt(S: Tensor) -> Pairs | None:
         values, vectors = torch.linalg.eigh(S)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         return None
-    return (values, vectors) if bool(vectors.isfinite().all()) else None
+    return (values, vectors) if bool(vectors.sum().isfinite()) else None
 
 
 def _falling(found: Found) -> Found:
@@ -156,9 +162,8 @@ def _falling(found: Found) -> Found:
 
 def _aligned(found: Found) -> Found:
     """Return columns with signs that agree with the old ones; where there is nothing to agree with, +."""
-    opposed = found.P.diagonal(dim1=-2, dim2=-1) < 0
-    Q = torch.where(opposed[..., None, :], -found.Q, found.Q)
-    return Found(Q, found.eigvals, torch.where(opposed[..., :, None], -found.P, found.P))
+    sign = torch.where(found.P.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(found.P)
+    return Found(found.Q * sign[..., None, :], found.eigvals, found.P * sign[..., :, None])
 
 
 def _reordered(found: Found, order: Tensor) -> Found:

@@ -33,7 +33,7 @@ def implementations() -> dict[str, Callable[..., None]]:
     )
 
     return {
-        "gram_ema_": gram.gram_ema_,
+        "gram_ema_foreach_": gram.gram_ema_foreach_,
         "kron_rotate": kron.kron_rotate,
         "kron_adam_foreach_": kron.kron_adam_foreach_,
         "rebase_moments_foreach_": kron.rebase_moments_foreach_,

@@ -1,4 +1,6 @@
-"""Products known to be symmetric: half of the tiles, each stored twice."""
+"""Products known to be symmetric: half of the tiles, each stored twice; a list of them in one call."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -8,16 +10,16 @@ from .native import kernels, threads
 
 def symm_mm(A: Tensor, B: Tensor, *, C: Tensor | None, alpha: float, beta: float, out: Tensor) -> None:
     """Write alpha·A B + beta·C to out."""
-    _product(_Operand(A, transposed=True), _Operand(B, transposed=False), C, alpha, beta, out)
+    products([Operand(A, transposed=True)], [Operand(B, transposed=False)], [C], alpha, beta, out=[out])
 
 
 def syrk(X: Tensor, *, C: Tensor | None, alpha: float, beta: float, side: str, out: Tensor) -> None:
     """Write alpha·X Xᵀ + beta·C, or alpha·XᵀX + beta·C, to out."""
-    operand = _Operand(X, transposed=side == "left")
-    _product(operand, operand, C, alpha, beta, out)
+    operand = [Operand(X, transposed=side == "left")]
+    products(operand, operand, [C], alpha, beta, out=[out])
 
 
-class _Operand:
+class Operand:
     """A factor (..., k, n), X or its transpose, as the kernel reads it: contiguous as it is or transposed."""
 
     def __init__(self, X: Tensor, transposed: bool) -> None:
@@ -30,31 +32,42 @@ class _Operand:
             X, self.depth_major = X.mT, transposed
         self.data = X.contiguous()
 
+    def address(self) -> tuple[int, bool]:
+        """Return where the factor lies, and whether its depth comes first."""
+        return self.data.data_ptr(), self.depth_major
 
-def _product(A: _Operand, B: _Operand, C: Tensor | None, alpha: float, beta: float, out: Tensor) -> None:
-    if not out.numel():
-        return
-    addend = C if beta else None
-    if A.k == 0:
-        out.zero_() if addend is None else out.copy_(addend.to(torch.float32) * beta)
-        return
-    if addend is not None:
-        addend = (addend if addend.dtype == torch.float32 else addend.to(torch.float32)).contiguous()
-    in_place = out.dtype == torch.float32 and out.is_contiguous()
-    target = out if in_place else torch.empty(out.shape, dtype=torch.float32)
-    kernels().symmetric_product(
-        A.data.data_ptr(),
-        A.depth_major,
-        B.data.data_ptr(),
-        B.depth_major,
-        addend.data_ptr() if addend is not None else 0,
-        target.data_ptr(),
-        batch=out.numel() // A.n**2,
-        n=A.n,
-        k=A.k,
-        alpha=alpha,
-        beta=beta if addend is not None else 0.0,
-        threads=threads(),
-    )
-    if not in_place:
-        out.copy_(target)
+
+def products(
+    A: Sequence[Operand],
+    B: Sequence[Operand],
+    C: Sequence[Tensor | None],
+    alpha: float,
+    beta: float,
+    *,
+    out: Sequence[Tensor],
+) -> None:
+    """Write every alpha·A B + beta·C to out."""
+    batches = []
+    addends: list[Tensor] = []
+    written: list[tuple[Tensor, Tensor]] = []
+    for left, right, addend, result in zip(A, B, C, out, strict=True):
+        if not result.numel():
+            continue
+        if left.k == 0:
+            result.zero_() if addend is None or not beta else result.copy_(addend.to(torch.float32) * beta)
+            continue
+        address = 0
+        if addend is not None and beta:
+            addends.append(addend.to(torch.float32).contiguous())
+            address = addends[-1].data_ptr()
+        target = result
+        if result.dtype != torch.float32 or not result.is_contiguous():
+            target = torch.empty(result.shape, dtype=torch.float32)
+            written.append((result, target))
+        count = result.numel() // left.n**2
+        batches.append((left.address(), right.address(), address, target.data_ptr(), count, left.n, left.k))
+    if batches:
+        given = beta if addends else 0.0
+        kernels().symmetric_products(batches, alpha=alpha, beta=given, threads=threads())
+    for result, target in written:
+        result.copy_(target)
