@@ -98,12 +98,6 @@ REJECTED = {
         "x is torch.bfloat16, it must be torch.float32 to be",
     ),
     "seed": ({"seed": 2**64}, ValueError, f"seed is {2**64}, it must be an integer from 0 to {2**64 - 1}"),
-    "grad": ({"x": torch.ones(3).requires_grad_()}, ValueError, "x requires grad"),
-    "out": (
-        {"out": torch.ones(3)},
-        ValueError,
-        "out is .* torch.float32 on cpu, it must be .* torch.bfloat16",
-    ),
 }
 
 
