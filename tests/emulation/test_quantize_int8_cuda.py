@@ -199,6 +199,10 @@ def test_stochastic_round(order):
     nans = torch.tensor([0x7FFFFFFF, 0x7F800001, -1, -0x7FFFFF]).to(torch.int32).view(torch.float32)
     inputs = [values(numel, numel) for numel in SIZES[:-1]]
     with emulated(order) as cuda:
+        for i in range(24):
+            key = {"seed": i * 0x9E3779B97F4A7C15 % 2**64, "step": i << 27, "stream": i << 26}
+            rounded = run("stochastic_round_bf16", values(i, 3001), **key)
+            assert_same(rounded, [oracle.stochastic_round_bf16(values(i, 3001), **key)])
         for x in [*inputs, torch.cat([awkward_tensor(), extremes.repeat(100), nans.repeat(30)])]:
             for offset in (0, 5, 2**35 - 3):
                 key = {**KEY, "offset": offset}

@@ -42,7 +42,8 @@ def check(variant, x, beta=0.9, block_size=256, **key):
 def test_matches_reference(variant, block_size, dtype):
     for numel in SIZES[:6]:
         for beta in BETAS:
-            check(variant, values(numel, numel, dtype=dtype), beta, block_size)
+            key = {"seed": block_size << 40 | numel, "step": numel, "stream": block_size}
+            check(variant, values(numel + block_size, numel, dtype=dtype), beta, block_size, **key)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -43,7 +43,8 @@ CHECKS = {"ema_int8_": check_ema_int8, "ema_sq_dynamic8_": check_ema_sq_dynamic8
 @pytest.mark.parametrize(("block_size", "dtype"), GRID, ids=str)
 def test_matches_the_oracle_in_every_bit(interpreted, op, block_size, dtype):
     for numel in SIZES:
-        CHECKS[op](values(block_size + numel, numel, dtype=dtype), block_size=block_size)
+        key = {"seed": block_size << 40 | numel, "step": numel} if op == "ema_int8_" else {}
+        CHECKS[op](values(block_size + numel, numel, dtype=dtype), block_size=block_size, **key)
     assert interpreted == [f"{op}kernel"] * (len(SIZES) - 1)
 
 

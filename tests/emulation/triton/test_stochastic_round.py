@@ -29,9 +29,9 @@ def extremes():
 
 @pytest.mark.parametrize("numel", [0, 1, 7, 255, 256, 257, 2049, 65_537])
 def test_matches_the_oracle_in_every_bit(interpreted, numel):
-    for seed in (numel, numel << 40):
+    for seed in (numel, numel << 40, 2**64 - 1 - numel):
         check(values(1, numel), seed=seed, step=numel, stream=numel)
-    assert interpreted == ["stochastic_round_bf16_kernel"] * (2 if numel else 0)
+    assert interpreted == ["stochastic_round_bf16_kernel"] * (3 if numel else 0)
 
 
 @pytest.mark.parametrize("numel", [1_000_003, LARGE])
