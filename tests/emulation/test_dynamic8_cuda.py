@@ -19,6 +19,7 @@ from tests.ops.blocks import (
     awkward_tensor,
     values,
 )
+from tests.ops.launch import LAYOUTS, strided
 
 ORDERS = cuda_emulator.ORDERS
 
@@ -78,12 +79,23 @@ def test_products_below_the_smallest_normal_are_zero():
             assert_same(restored, [oracle.dequantize_dynamic8(codes, absmax, signed=signed)])
 
 
-def test_eight_million_elements():
-    x = values(98, LARGE).square()
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("numel", [1_000_003, LARGE])
+def test_millions_of_elements(numel, signed):
+    x = values(98, numel)
     with emulated() as cuda:
-        results = operator("quantize_dynamic8")(x)
-        assert cuda.launches() == ["kpop::quantize_dynamic8<false>"]
-    assert_same(results, oracle.quantize_dynamic8(x))
+        check(cuda, x if signed else x.square(), signed=signed)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_takes_any_strides(layout):
+    x = values(9, 24, 50)
+    expected = oracle.quantize_dynamic8(x, block_size=32)
+    with emulated():
+        assert_same(run("quantize_dynamic8", strided(x, layout), block_size=32), expected)
+        codes = strided(expected.codes, layout)
+        restored = run("dequantize_dynamic8", codes, expected.absmax, block_size=32)
+    assert_same(restored, [oracle.dequantize_dynamic8(*expected, block_size=32)])
 
 
 def test_any_address_is_served():

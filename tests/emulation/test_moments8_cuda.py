@@ -11,6 +11,8 @@ from tests.emulation import cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator, run
 from tests.emulation.tools import require_tool
 from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, SIZES, assert_same, awkward_tensor, values
+from tests.ops.launch import LAYOUTS, strided
+from tests.ops.test_adam8 import awkward_arguments
 
 ORDERS = cuda_emulator.ORDERS
 KEY = {"seed": 2**64 - 3, "step": 7, "stream": 3}
@@ -67,6 +69,20 @@ def test_averages_of_awkward_blocks(order):
     with emulated(order) as cuda:
         for block_size in (8, 256, 2048):
             check_averages(cuda, awkward_tensor(block_size), block_size)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_adam_with_awkward_gradients(order):
+    with emulated(order):
+        for block_size in (8, 256, 2048):
+            tensors = awkward_arguments(block_size)
+            scalars = {**ADAM, "block_size": block_size}
+            param, grad, *state = tensors.values()
+            expected = oracle.adam8(
+                param, grad, oracle.Affine(*state[:3]), oracle.Dynamic(*state[3:]), **scalars
+            )
+            results = run("adam8_", *tensors.values(), **scalars)
+            assert_same(results, [expected.param, *expected.exp_avg, *expected.exp_avg_sq])
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -129,15 +145,25 @@ def test_numbers_from_elsewhere_are_passed_by_value(monkeypatch):
 def test_millions_of_elements(numel):
     with emulated() as cuda:
         check_adam(cuda, values(3, numel), values(5, numel), offset=2**32 - 8 * 1000)
+        check_averages(cuda, values(6, numel), offset=2**32 - 8 * 1000)
 
 
-def test_strided_tensors_are_written_back():
-    param, grad = values(4, 70, 50).mT, values(5, 50, 70)
-    m, v = moments(param.contiguous(), 256)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_strided_tensors_are_written_back(layout):
+    param, grad = values(4, 50, 71), values(5, 50, 71)
+    m, v = moments(param, 256)
+    scalars = {"beta": 0.9, **KEY}
+    adam = oracle.adam8(param, grad, m, v, **ADAM)
+    mean, affine = oracle.ema_int8(m, grad, **scalars)
+    square, dynamic = oracle.ema_sq_dynamic8(v, grad, beta=0.9)
+    param, grad = strided(param, layout), strided(grad, layout)
+    m, v = (
+        blocks._replace(codes=strided(blocks.codes, layout)) for blocks in moments(param.contiguous(), 256)
+    )
     with emulated():
-        results = run("adam8_", param, grad, *m, *v, **ADAM)
-    expected = oracle.adam8(param, grad, m, v, **ADAM)
-    assert_same(results, [expected.param, *expected.exp_avg, *expected.exp_avg_sq])
+        assert_same(run("adam8_", param, grad, *m, *v, **ADAM), [adam.param, *adam.exp_avg, *adam.exp_avg_sq])
+        assert_same(run("ema_int8_", *m, grad, **scalars), [*affine, mean])
+        assert_same(run("ema_sq_dynamic8_", *v, grad, beta=0.9), [*dynamic, square])
 
 
 def test_twenty_steps_stay_equal():

@@ -16,10 +16,12 @@ from tests.ops.blocks import (
     LARGE,
     ODD_BLOCK_SIZES,
     SIZES,
+    assert_golden,
     assert_same,
     awkward_tensor,
     values,
 )
+from tests.ops.launch import LAYOUTS, strided
 
 ORDERS = cuda_emulator.ORDERS
 RULES = [
@@ -76,6 +78,12 @@ def test_matches_reference(block_size, order):
 def test_a_million_elements(block_size):
     with emulated() as cuda:
         check(cuda, values(5, 1_000_003), block_size=block_size, **KEY)
+
+
+def test_golden_numbers():
+    with emulated() as cuda:
+        assert_golden(operator("quantize_int8"))
+        assert cuda.launches() == ["kpop::quantize_int8<false>", "kpop::quantize_int8<true>"]
 
 
 def test_eight_million_elements():
@@ -148,8 +156,19 @@ def test_any_address_and_strides_are_served(block_size):
         restored = restore(*out, block_size=block_size, out=torch.empty(5001)[1:])
         assert_same([restored], [oracle.dequantize_int8(*expected, block_size=block_size)])
         assert bytes_[0] == 0
-        transposed = values(8, 70, 50).mT
-        assert_same(quantize(transposed, **KEY), oracle.quantize_int8(transposed, **KEY))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_takes_any_strides(layout):
+    x = values(9, 24, 50)
+    expected = oracle.quantize_int8(x, block_size=32, **KEY)
+    with emulated():
+        assert_same(run("quantize_int8", strided(x, layout), block_size=32, **KEY), expected)
+        codes = strided(expected.codes, layout)
+        restored = run("dequantize_int8", codes, *expected[1:], block_size=32)
+        rounded = run("stochastic_round_bf16", strided(x, layout), **KEY)
+    assert_same(restored, [oracle.dequantize_int8(*expected, block_size=32)])
+    assert_same(rounded, [oracle.stochastic_round_bf16(x, **KEY)])
 
 
 def test_lists_are_their_items():
@@ -162,6 +181,15 @@ def test_lists_are_their_items():
         assert_same([result[i] for result in results], expected)
 
 
+@pytest.mark.parametrize("numel", [1_000_003, LARGE])
+def test_stochastic_rounding_of_millions_of_elements(numel):
+    x = values(4, numel)
+    with emulated() as cuda:
+        rounded = run("stochastic_round_bf16", x, **KEY)
+        assert cuda.launches() == ["kpop::stochastic_round"]
+    assert_same(rounded, [oracle.stochastic_round_bf16(x, **KEY)])
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_stochastic_round(order):
     largest = torch.finfo(torch.bfloat16).max
@@ -171,6 +199,10 @@ def test_stochastic_round(order):
     nans = torch.tensor([0x7FFFFFFF, 0x7F800001, -1, -0x7FFFFF]).to(torch.int32).view(torch.float32)
     inputs = [values(numel, numel) for numel in SIZES[:-1]]
     with emulated(order) as cuda:
+        for i in range(24):
+            key = {"seed": i * 0x9E3779B97F4A7C15 % 2**64, "step": i << 27, "stream": i << 26}
+            rounded = run("stochastic_round_bf16", values(i, 3001), **key)
+            assert_same(rounded, [oracle.stochastic_round_bf16(values(i, 3001), **key)])
         for x in [*inputs, torch.cat([awkward_tensor(), extremes.repeat(100), nans.repeat(30)])]:
             for offset in (0, 5, 2**35 - 3):
                 key = {**KEY, "offset": offset}

@@ -1,7 +1,3 @@
-import json
-from itertools import pairwise
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -10,10 +6,9 @@ from python_ref import quantize as oracle
 from tests.emulation.metal_backend import require_clang, run_guarded, serve_metal
 from tests.emulation.metal_cases import in_every_mode, inputs
 from tests.emulation.metal_modes import MODES
-from tests.ops.blocks import DTYPES, LARGE, assert_same, values
+from tests.ops.blocks import DTYPES, LARGE, assert_golden, assert_same, values
 from tests.ops.launch import LAYOUTS, Launcher, outcome, strided
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "vectors" / "golden.json").read_text())["quantize_int8"]
 RULES = [
     {"rounding": "stochastic"},
     {"rounding": "nearest"},
@@ -71,17 +66,10 @@ def test_eight_million_elements(monkeypatch, mode, eight_million):
     assert_same([Launcher("dequantize_int8", "metal")(*blocks)], [restored])
 
 
-@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
-def test_golden_numbers(monkeypatch, rounding):
-    serve_metal(monkeypatch)
-    x = torch.tensor([int(word, 16) for word in GOLDEN["x_float32_hex"]]).to(torch.int32).view(torch.float32)
-    key = {name: GOLDEN[name] for name in ("seed", "step", "stream")}
-    codes, scales, zero_points = run_guarded(
-        "quantize_int8", {"x": x}, block_size=GOLDEN["group"], rounding=rounding, **key
-    )
-    assert codes.tolist() == GOLDEN[rounding]
-    assert f"{scales.view(torch.int32).item():08x}" == GOLDEN["scale_hex"]
-    assert zero_points.tolist() == [GOLDEN["zero_point"]]
+@pytest.mark.parametrize("mode", MODES)
+def test_golden_numbers(monkeypatch, mode):
+    serve_metal(monkeypatch, mode=mode)
+    assert_golden(Launcher("quantize_int8", "metal"))
 
 
 @pytest.mark.parametrize("offset", [1, 7, 8, 2**32 - 100, 2**35 - 7 * 256, 2**35 - 3, 2**35 + 5, 2**62])
@@ -138,19 +126,6 @@ def test_restored_values_are_rounded_to_nearest(monkeypatch, dtype):
     blocks = {"codes": codes, "scales": scales, "zero_points": torch.arange(len(scales)).byte()}
     restored = run_guarded("dequantize_int8", blocks, dtype=dtype)
     assert_same(restored, [oracle.dequantize_int8(*blocks.values(), dtype=dtype)])
-
-
-def test_shards_round_like_the_whole(monkeypatch):
-    serve_metal(monkeypatch)
-    x, start = values(8, 64 * 90 + 3), 2**35 - 64 * 7
-    whole = oracle.quantize_int8(x, block_size=64, offset=start, **KEY)
-    for shards in (2, 3, 5):
-        cuts = [64 * (90 * i // shards) for i in range(shards)] + [x.numel()]
-        parts = [
-            run_guarded("quantize_int8", {"x": x[a:b]}, block_size=64, offset=start + a, **KEY)
-            for a, b in pairwise(cuts)
-        ]
-        assert_same([torch.cat(pieces) for pieces in zip(*parts, strict=True)], whole)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -1,6 +1,9 @@
 """Inputs and comparisons of the operators on 8-bit blocks."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +17,8 @@ SIZES = (0, 1, 7, 255, 256, 257, 65_537, 1_000_003)
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 ODD_BLOCK_SIZES = (8, 24, 40, 264, 4096)
 LARGE = 2**23
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "vectors" / "golden.json").read_text())
 
 TINY = 2.0**-126
 INF, NAN = float("inf"), float("nan")
@@ -66,3 +71,15 @@ def assert_same(results: Iterable[Tensor], oracle: Iterable[Tensor]) -> None:
             f"{int(different.sum())} of {ours.numel()} elements differ, from {different.nonzero()[0].tolist()}: "
             f"{ours[different][:4].tolist()}, not {theirs[different][:4].tolist()}"
         )
+
+
+def assert_golden(quantize_int8: Callable[..., Iterable[Tensor]]) -> None:
+    """Require the codes, scale and zero point of the golden numbers."""
+    golden = GOLDEN["quantize_int8"]
+    x = torch.tensor([int(word, 16) for word in golden["x_float32_hex"]]).to(torch.int32).view(torch.float32)
+    key: dict[str, Any] = {name: golden[name] for name in ("seed", "step", "stream")}
+    for rounding in ("nearest", "stochastic"):
+        codes, scales, zero_points = quantize_int8(x, block_size=golden["group"], rounding=rounding, **key)
+        assert codes.tolist() == golden[rounding]
+        assert f"{scales.view(torch.int32).item():08x}" == golden["scale_hex"]
+        assert zero_points.tolist() == [golden["zero_point"]]

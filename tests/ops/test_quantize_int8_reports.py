@@ -70,15 +70,6 @@ def test_a_block_larger_than_the_tensor_and_no_elements(variant):
     assert quantized_and_restored(variant, torch.ones(0, 4))[0].shape == (0, 4)
 
 
-def test_the_default_dtype_does_not_reach_scales(variant):
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        restored, scales = quantized_and_restored(variant, torch.ones(300, dtype=torch.float32))
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert scales.dtype == restored.dtype == torch.float32 and (restored == 1).all()
-
-
 def test_replicas_and_resumed_runs_round_alike(variant):
     x = values(13, 1000)
     runs = [Launcher("quantize_int8", variant)(x, seed=1, step=k, stream=2) for k in (5, 5, 6)]

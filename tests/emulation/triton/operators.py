@@ -1,5 +1,6 @@
 """Operators of the Triton backend behind the package's own checks, run by the interpreter between guard bands."""
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -11,9 +12,13 @@ from torch import Tensor
 
 from kpop_kernels._schema import OPERATORS
 from kpop_kernels.backends import triton as backend
+from kpop_kernels.tuning import BlockwiseConfig
 from tests.emulation.triton.guarded import mutant
 from tests.guards import Guarded
 from tests.ops.launch import Tensors
+
+FEW_PROGRAMS = BlockwiseConfig(elements=2**18, num_warps=4)
+"""How millions of elements are shared out: the interpreter's time is that of its programs, whatever their size."""
 
 
 def imported(file: str) -> ModuleType:
@@ -24,6 +29,11 @@ def imported(file: str) -> ModuleType:
 def file_of(op: str) -> ModuleType:
     """Return the module that implements an operator."""
     return imported(backend.FILES[op])
+
+
+def in_few_programs(op: str) -> Callable[..., Any]:
+    """Return an operator on blocks behind the package's checks, for millions of elements."""
+    return OPERATORS[op].guarded(partial(getattr(file_of(op), op), config=FEW_PROGRAMS))
 
 
 def run(

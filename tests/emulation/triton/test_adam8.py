@@ -5,11 +5,11 @@ from itertools import product
 import pytest
 import torch
 
-from kpop_kernels.tuning import BlockwiseConfig
 from python_ref import quantize as oracle
 from tests.emulation.triton import operators
 from tests.ops.blocks import DTYPES, LARGE, assert_same, values
 from tests.ops.launch import LAYOUTS, strided
+from tests.ops.test_adam8 import awkward_arguments
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -55,7 +55,7 @@ def test_matches_the_oracle_in_every_bit(interpreted, block_size, dtype):
 
 @pytest.mark.parametrize("numel", [1_000_003, LARGE])
 def test_millions_of_elements(numel):
-    check(arguments(numel), config=BlockwiseConfig(elements=2**18, num_warps=4))
+    check(arguments(numel), config=operators.FEW_PROGRAMS)
 
 
 CHANGES = [
@@ -76,6 +76,11 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_every_scalar(change):
     check(arguments(20, 61), **change)
+
+
+@pytest.mark.parametrize("block_size", [8, 256])
+def test_awkward_gradients(block_size):
+    check(awkward_arguments(block_size), block_size=block_size)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

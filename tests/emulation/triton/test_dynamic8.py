@@ -6,16 +6,15 @@ import pytest
 import torch
 
 from kpop_kernels.codebooks import dynamic_midpoints
-from kpop_kernels.tuning import BlockwiseConfig
 from python_ref import quantize as oracle
 from tests.emulation.triton import operators
-from tests.ops.blocks import BLOCK_SIZES, DTYPES, ODD_BLOCK_SIZES, assert_same, awkward_tensor, values
+from tests.emulation.triton.operators import FEW_PROGRAMS
+from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, ODD_BLOCK_SIZES, assert_same, awkward_tensor, values
 from tests.ops.launch import LAYOUTS, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 SIZES = (0, 1, 7, 255, 256, 257, 2999)
-FEW_PROGRAMS = BlockwiseConfig(elements=2**18, num_warps=4)
 
 
 def check(x, dtype=torch.float32, *, signed=False, block_size=256, module=None, config=None):
@@ -50,9 +49,10 @@ def test_many_programs(dtype):
     check(values(3, 65_537, dtype=dtype), dtype)
 
 
+@pytest.mark.parametrize("numel", [1_000_003, LARGE])
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_million_elements(signed):
-    check(values(4, 1_000_003), signed=signed, config=FEW_PROGRAMS)
+def test_millions_of_elements(signed, numel):
+    check(values(4, numel), signed=signed, config=FEW_PROGRAMS)
 
 
 @pytest.mark.parametrize("signed", [False, True])

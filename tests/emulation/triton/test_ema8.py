@@ -5,10 +5,9 @@ from itertools import cycle
 import pytest
 import torch
 
-from kpop_kernels.tuning import BlockwiseConfig
 from python_ref import quantize as oracle
 from tests.emulation.triton import operators
-from tests.ops.blocks import BLOCK_SIZES, DTYPES, assert_same, awkward_tensor, values
+from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, assert_same, awkward_tensor, values
 from tests.ops.launch import LAYOUTS, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -16,7 +15,6 @@ pytestmark = pytest.mark.usefixtures("interpreted")
 KEY = {"seed": 2**63, "step": 9, "stream": 4}
 GRID = list(zip((24, *BLOCK_SIZES), cycle(DTYPES), strict=False))
 SIZES = (0, 1, 7, 255, 256, 257, 2999)
-FEW_PROGRAMS = BlockwiseConfig(elements=2**18, num_warps=4)
 
 
 def check_ema_int8(x, *, block_size=256, layout="contiguous", module=None, config=None, **options):
@@ -45,13 +43,15 @@ CHECKS = {"ema_int8_": check_ema_int8, "ema_sq_dynamic8_": check_ema_sq_dynamic8
 @pytest.mark.parametrize(("block_size", "dtype"), GRID, ids=str)
 def test_matches_the_oracle_in_every_bit(interpreted, op, block_size, dtype):
     for numel in SIZES:
-        CHECKS[op](values(block_size + numel, numel, dtype=dtype), block_size=block_size)
+        key = {"seed": block_size << 40 | numel, "step": numel} if op == "ema_int8_" else {}
+        CHECKS[op](values(block_size + numel, numel, dtype=dtype), block_size=block_size, **key)
     assert interpreted == [f"{op}kernel"] * (len(SIZES) - 1)
 
 
+@pytest.mark.parametrize("numel", [1_000_003, LARGE])
 @pytest.mark.parametrize("op", CHECKS)
-def test_a_million_elements(op):
-    CHECKS[op](values(2, 1_000_003), config=FEW_PROGRAMS)
+def test_millions_of_elements(op, numel):
+    CHECKS[op](values(2, numel), config=operators.FEW_PROGRAMS)
 
 
 @pytest.mark.parametrize("op", CHECKS)

@@ -4,17 +4,13 @@ import pytest
 import torch
 
 from kpop_kernels.tuning import BlockwiseConfig
+from tests.ops.blocks import GOLDEN
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 KNOWN = [
-    ((0, 0, 0, 0), (0, 0), "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-    (
-        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
-        (0xA4093822, 0x299F31D0),
-        "d16cfe09 94fdcceb 5001e420 24126ea1",
-    ),
+    (*([int(word, 16) for word in known[name]] for name in ("counter", "key")), known["out"])
+    for known in GOLDEN["philox4x32_10"]
 ]
 
 

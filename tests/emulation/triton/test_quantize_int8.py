@@ -5,10 +5,19 @@ from itertools import product
 import pytest
 import torch
 
-from kpop_kernels.tuning import BlockwiseConfig
 from python_ref import quantize as oracle
 from tests.emulation.triton import interpreter, operators
-from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, ODD_BLOCK_SIZES, assert_same, awkward_tensor, values
+from tests.emulation.triton.operators import FEW_PROGRAMS
+from tests.ops.blocks import (
+    BLOCK_SIZES,
+    DTYPES,
+    LARGE,
+    ODD_BLOCK_SIZES,
+    assert_golden,
+    assert_same,
+    awkward_tensor,
+    values,
+)
 from tests.ops.launch import LAYOUTS, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -18,8 +27,6 @@ RULES = [dict(zip(("rounding", "mode"), rule, strict=True))
 KEY = {"seed": 0xFEDCBA9876543210, "step": 2**32 - 1, "stream": 2**32 - 2}
 SIZES = (0, 1, 7, 255, 256, 257, 2999)
 GRID = list(product(BLOCK_SIZES, DTYPES))
-# The interpreter's time is that of its programs, whatever their size.
-FEW_PROGRAMS = BlockwiseConfig(elements=2**18, num_warps=4)
 
 
 def check(x, dtype=torch.float32, *, module=None, config=None, **options):
@@ -42,6 +49,11 @@ def test_matches_the_oracle_in_every_bit(interpreted, block_size, dtype):
             check(x, dtype, **key, **rule)
     launched = ["quantize_int8_kernel", "dequantize_int8_kernel"] * 2
     assert interpreted == launched * (len(SIZES) - 1)
+
+
+def test_golden_numbers(interpreted):
+    assert_golden(operators.in_few_programs("quantize_int8"))
+    assert interpreted == ["quantize_int8_kernel"] * 2
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from kpop_kernels.tuning import BlockwiseConfig
 from python_ref import quantize as oracle
 from tests.emulation.triton import operators
-from tests.ops.blocks import assert_same, awkward_tensor, values
+from tests.ops.blocks import LARGE, assert_same, awkward_tensor, values
 from tests.ops.launch import LAYOUTS, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -30,13 +29,14 @@ def extremes():
 
 @pytest.mark.parametrize("numel", [0, 1, 7, 255, 256, 257, 2049, 65_537])
 def test_matches_the_oracle_in_every_bit(interpreted, numel):
-    for seed in (numel, numel << 40):
+    for seed in (numel, numel << 40, 2**64 - 1 - numel):
         check(values(1, numel), seed=seed, step=numel, stream=numel)
-    assert interpreted == ["stochastic_round_bf16_kernel"] * (2 if numel else 0)
+    assert interpreted == ["stochastic_round_bf16_kernel"] * (3 if numel else 0)
 
 
-def test_a_million_elements():
-    check(values(4, 1_000_003), config=BlockwiseConfig(elements=2**18, num_warps=4), **KEY)
+@pytest.mark.parametrize("numel", [1_000_003, LARGE])
+def test_millions_of_elements(numel):
+    check(values(4, numel), config=operators.FEW_PROGRAMS, **KEY)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 6, 2**32 - 100, 2**35 - 3, 2**63 - 4])

@@ -106,7 +106,9 @@ def test_groups_that_do_not_match_are_refused(case):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("default_dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "default_dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str
+)
 def test_loading_keeps_the_dtype_and_bits_of_every_state_tensor(case, dtype, default_dtype):
     optimizer, _ = trained(case, 1)
     state_dict = copy.deepcopy(optimizer.state_dict())

@@ -60,9 +60,10 @@ def with_default(case, set_default, dtype):
     return [p.detach() for p in params], [optimizer.state[param] for param in params]
 
 
-def test_a_default_dtype_of_float16_changes_neither_state_nor_parameters(case, default_dtype):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_default_dtype_of_16_bits_changes_neither_state_nor_parameters(case, default_dtype, dtype):
     expected = with_default(case, default_dtype, torch.float32)
-    assert_identical(with_default(case, default_dtype, torch.float16), expected)
+    assert_identical(with_default(case, default_dtype, dtype), expected)
 
 
 def test_a_default_dtype_of_float64_changes_neither_state_nor_parameters(case, default_dtype):
