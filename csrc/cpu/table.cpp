@@ -16,8 +16,10 @@ void dequantize_dynamic8(BlockItems, bool, int);
 void ema_int8(BlockItems, Decay, RandomKey, int);
 void ema_sq_dynamic8(BlockItems, Decay, int);
 void adam8(BlockItems, const Adam8Step&, RandomKey, int);
+void kron_adam8(const KronAdam8Item*, int64_t, int64_t, const Adam8Step&, bool, uint64_t, int);
 void stochastic_round(BlockItems, RandomKey, int);
 void symmetric_product(Operand, Operand, const float*, float*, int64_t, int64_t, int64_t, float, float, int);
+void kl_factors(const KlFactorItem*, int64_t, Decay, float, int);
 void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
 void normalize(const RootItem*, int64_t, const RootOptions&, int);
 
@@ -33,8 +35,10 @@ const Kernels kernels = {
     ema_int8,
     ema_sq_dynamic8,
     adam8,
+    kron_adam8,
     stochastic_round,
     symmetric_product,
+    kl_factors,
     inverse_root,
     normalize,
 };

@@ -1,8 +1,7 @@
 """C++ kernels for CPUs, from csrc/cpu, with the instruction set chosen at run time.
 
-``kron_rotate`` and ``rebase_moments_`` are left to composite: they are general products and nothing else, for
-which torch's BLAS is faster than the register tiles of csrc/cpu/panels.h. Those win where one triangle is enough:
-it takes 0.9, 0.66 and 0.6 of the full product's time at n = 64, 256 and 512, so two triangles would take longer.
+Where a matrix is short, its products are the register tiles of csrc/cpu/panels.h, with what follows in their
+epilogues; long ones are left to torch's BLAS.
 """
 
 from collections.abc import Callable
@@ -30,10 +29,12 @@ def implementations() -> dict[str, Callable[..., None]]:
         gram,
         inverse_root,
         kron,
+        kron_adam8,
         newton_schulz,
         quantize_int8,
         stochastic_round,
         symmetric,
+        whiten,
     )
 
     return {
@@ -41,7 +42,10 @@ def implementations() -> dict[str, Callable[..., None]]:
         "kron_rotate": kron.kron_rotate,
         "kron_adam_foreach_": kron.kron_adam_foreach_,
         "rebase_moments_foreach_": kron.rebase_moments_foreach_,
-        "whiten_foreach": kron.whiten_foreach,
+        "kron_adam8_foreach_": kron_adam8.kron_adam8_foreach_,
+        "whiten_foreach": whiten.whiten_foreach,
+        "whiten_update_foreach_": whiten.whiten_update_foreach_,
+        "kl_gram_ema_foreach_": whiten.kl_gram_ema_foreach_,
         "quantize_int8_foreach": quantize_int8.quantize_int8_foreach,
         "dequantize_int8_foreach": quantize_int8.dequantize_int8_foreach,
         "quantize_dynamic8_foreach": dynamic8.quantize_dynamic8_foreach,
