@@ -100,9 +100,7 @@ class Cpu:
     ) -> None: ...
     def kron_adam8(
         self,
-        batches: Sequence[
-            tuple[BlockItem, int, int, tuple[int, int, int, bool, bool], float, float, int]
-        ],
+        batches: Sequence[tuple[BlockItem, int, int, tuple[int, int, int, bool, bool], float, float, int]],
         *,
         block_size: int,
         scalars: Adam8Step,
