@@ -117,6 +117,19 @@ class Cpu:
         eps: float,
         threads: int,
     ) -> None: ...
+    def block_project(
+        self, G: int, parts: Sequence[int], sizes: tuple[int, int, int, int, int], *, threads: int
+    ) -> None: ...
+    def block_lift(
+        self,
+        X: int,
+        parts: Sequence[int],
+        sizes: tuple[int, int, int, int, int],
+        *,
+        alpha: float,
+        beta: float,
+        threads: int,
+    ) -> None: ...
     def two_sided(
         self,
         batches: Sequence[tuple[int, int, int, int, tuple[int, int, int, bool, bool], float, float]],

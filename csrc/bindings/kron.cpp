@@ -101,6 +101,34 @@ void kl_factors(const Cpu& cpu, const std::vector<KlFactorBatch>& batches, float
   cpu.kernels().kl_factors(items.data(), static_cast<int64_t>(items.size()), {beta, one_minus_beta}, eps, threads);
 }
 
+// U_L, U_R, main, A, B, C; and the number of matrices, rows, columns, ranks.
+using PartAddresses = std::tuple<uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t>;
+using PartSizes = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+std::vector<cpu::BlockParts> parts_of(uintptr_t matrix, const PartAddresses& addresses, const PartSizes& sizes) {
+  const auto& [U_L, U_R, main, A, B, C] = addresses;
+  const auto& [count, m, n, r, s] = sizes;
+  std::vector<cpu::BlockParts> items;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto part = [i](uintptr_t address, int64_t size) { return pointer<float>(address) + (address ? i * size : 0); };
+    float* whole = part(matrix, m * n);
+    items.push_back({whole, whole, part(U_L, m * r), part(U_R, n * s), part(main, r * s), part(A, m * s),
+                     part(B, r * n), part(C, m * n), m, n, r, s});
+  }
+  return items;
+}
+
+void block_project(const Cpu& cpu, uintptr_t G, const PartAddresses& addresses, const PartSizes& sizes, int threads) {
+  const std::vector<cpu::BlockParts> items = parts_of(G, addresses, sizes);
+  cpu.kernels().block_project(items.data(), static_cast<int64_t>(items.size()), threads);
+}
+
+void block_lift(const Cpu& cpu, uintptr_t X, const PartAddresses& addresses, const PartSizes& sizes, float alpha,
+                float beta, int threads) {
+  const std::vector<cpu::BlockParts> items = parts_of(X, addresses, sizes);
+  cpu.kernels().block_lift(items.data(), static_cast<int64_t>(items.size()), alpha, beta, threads);
+}
+
 }  // namespace
 
 void bind_kron(CpuClass& cpu) {
@@ -115,6 +143,9 @@ void bind_kron(CpuClass& cpu) {
   cpu.def("kron_adam8", &kron_adam8, arg("batches"), scalars, arg("block_size"), arg("scalars"), arg("original"),
           arg("seed"), arg("threads"), Unlocked());
   cpu.def("kl_factors", &kl_factors, arg("batches"), scalars, arg("beta"), arg("one_minus_beta"), arg("eps"),
+          arg("threads"), Unlocked());
+  cpu.def("block_project", &block_project, arg("G"), arg("parts"), arg("sizes"), scalars, arg("threads"), Unlocked());
+  cpu.def("block_lift", &block_lift, arg("X"), arg("parts"), arg("sizes"), scalars, arg("alpha"), arg("beta"),
           arg("threads"), Unlocked());
   cpu.def("two_sided", &two_sided, arg("batches"), scalars, arg("left_transposed"), arg("right_transposed"),
           arg("threads"), Unlocked());

@@ -122,6 +122,16 @@ struct KlFactorItem {
   bool of_columns;
 };
 
+// A rows x cols matrix `whole` in bases U_L, rows x left_rank, and U_R, cols x right_rank, and its parts: main in both, A
+// in the right one, B in the left one, C in neither. All contiguous. A lift goes to `lifted`; null parts are zero.
+struct BlockParts {
+  const float* whole;
+  float* lifted;
+  const float *U_L, *U_R;
+  float *main, *A, *B, *C;
+  int64_t rows, cols, left_rank, right_rank;
+};
+
 struct Kernels {
   const char* name;
 
@@ -171,6 +181,10 @@ struct Kernels {
   // S <- beta S + (1 - beta) / depth Y Yᵀ + eps I, symmetric, where Y is G P, or (P G)ᵀ of the columns, and has `depth`
   // columns. Of S the lower triangle is read; nothing is when beta is 0.
   void (*kl_factors)(const KlFactorItem* items, int64_t count, Decay decay, float eps, int threads);
+
+  // The parts of matrices of one size, and X <- beta X + alpha (U_L main U_Rᵀ + A U_Rᵀ + U_L B + C).
+  void (*block_project)(const BlockParts* items, int64_t count, int threads);
+  void (*block_lift)(const BlockParts* items, int64_t count, float alpha, float beta, int threads);
 
   // out <- (A + delta I)^(-1/p) for symmetric positive semidefinite matrices of any sizes.
   void (*inverse_root)(const RootItem* items, int64_t count, const RootOptions& options, int threads);

@@ -41,11 +41,14 @@ inline Buffers buffers(float* memory, int64_t m, int64_t n) {
   return {memory, memory + size, memory + 2 * size};
 }
 
-// Packs a rows x cols matrix, or its transpose, into panels whose depth is padded with zeros to whole tiles.
-inline void pack(const float* data, int64_t rows, int64_t cols, bool transpose, float* panels, Team team) {
+// Packs a rows x cols matrix, or its transpose, into panels whose depth is padded with zeros to whole tiles. Panels may
+// be parts of longer ones, `panel_depth` deep.
+__attribute__((noinline)) inline void pack(const float* data, int64_t rows, int64_t cols, bool transpose, float* panels, Team team,
+                 int64_t panel_depth = 0) {
   const int64_t depth = transpose ? cols : rows, width = transpose ? rows : cols;
+  if (!panel_depth) panel_depth = padded(depth);
   for (int64_t p = team.rank; p < tiles(width); p += team.size) {
-    float* panel = panels + p * TILE * padded(depth);
+    float* panel = panels + p * TILE * panel_depth;
     for (int64_t k = 0; k < depth; k += TILE) {
       const int64_t row = transpose ? p * TILE : k, col = transpose ? k : p * TILE;
       const Tile tile = load_part(data + row * cols + col, cols, rows - row, cols - col);
@@ -54,14 +57,30 @@ inline void pack(const float* data, int64_t rows, int64_t cols, bool transpose, 
   }
 }
 
+// Panels of a matrix that are perhaps parts of longer ones.
+struct Panels {
+  float* data;
+  int64_t depth;
+
+  // Tile (i, j).
+  KPOP_INLINE float* at(int64_t i, int64_t j) const { return data + (j * depth + i * TILE) * TILE; }
+  // What lies below `rows` rows.
+  Panels below(int64_t rows) const { return {data + rows * TILE, depth}; }
+};
+
 // Calls store(i, j, tile) for all tiles of AᵀB.
 template <class Store>
-KPOP_INLINE void product(const float* A, int64_t rows, const float* B, int64_t cols, int64_t depth, Team team,
-                         const Store& store) {
+KPOP_INLINE void product(Panels A, int64_t rows, Panels B, int64_t cols, int64_t depth, Team team, const Store& store) {
   Turns turns(team);
   for (int64_t j = 0; j < tiles(cols); ++j)
     for (int64_t i = 0; i < tiles(rows); ++i)
-      if (turns.mine()) store(i, j, multiply(Columns{A + i * TILE * depth}, B + j * TILE * depth, depth));
+      if (turns.mine()) store(i, j, multiply(Columns{A.at(0, i)}, B.at(0, j), depth));
+}
+
+// The same with panels as deep as the product.
+template <class Store>
+KPOP_INLINE void product(float* A, int64_t rows, float* B, int64_t cols, int64_t depth, Team team, const Store& store) {
+  product(Panels{A, depth}, rows, Panels{B, depth}, cols, depth, team, store);
 }
 
 // Where tile (i, j) of a matrix goes in panels of its own, and of its transpose.

@@ -20,6 +20,8 @@ void kron_adam8(const KronAdam8Item*, int64_t, int64_t, const Adam8Step&, bool, 
 void stochastic_round(BlockItems, RandomKey, int);
 void symmetric_product(Operand, Operand, const float*, float*, int64_t, int64_t, int64_t, float, float, int);
 void kl_factors(const KlFactorItem*, int64_t, Decay, float, int);
+void block_project(const BlockParts*, int64_t, int);
+void block_lift(const BlockParts*, int64_t, float, float, int);
 void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
 void normalize(const RootItem*, int64_t, const RootOptions&, int);
 
@@ -39,6 +41,8 @@ const Kernels kernels = {
     stochastic_round,
     symmetric_product,
     kl_factors,
+    block_project,
+    block_lift,
     inverse_root,
     normalize,
 };

@@ -24,6 +24,7 @@ def implementations() -> dict[str, Callable[..., None]]:
     """Return every operator's function by name."""
     from . import (
         adam8,
+        block_project,
         dynamic8,
         ema8,
         gram,
@@ -43,6 +44,8 @@ def implementations() -> dict[str, Callable[..., None]]:
         "kron_adam_foreach_": kron.kron_adam_foreach_,
         "rebase_moments_foreach_": kron.rebase_moments_foreach_,
         "kron_adam8_foreach_": kron_adam8.kron_adam8_foreach_,
+        "block_project": block_project.block_project,
+        "block_lift_": block_project.block_lift_,
         "whiten_foreach": whiten.whiten_foreach,
         "whiten_update_foreach_": whiten.whiten_update_foreach_,
         "kl_gram_ema_foreach_": whiten.kl_gram_ema_foreach_,
