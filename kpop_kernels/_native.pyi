@@ -98,9 +98,41 @@ class Cpu:
         limit: float,
         threads: int,
     ) -> None: ...
+    def kron_adam8(
+        self,
+        batches: Sequence[tuple[BlockItem, int, int, tuple[int, int, int, bool, bool], float, float, int]],
+        *,
+        block_size: int,
+        scalars: Adam8Step,
+        original: bool,
+        seed: int,
+        threads: int,
+    ) -> None: ...
+    def kl_factors(
+        self,
+        batches: Sequence[tuple[int, int, int, int, int, int, bool, bool]],
+        *,
+        beta: float,
+        one_minus_beta: float,
+        eps: float,
+        threads: int,
+    ) -> None: ...
+    def block_project(
+        self, G: int, parts: Sequence[int], sizes: tuple[int, int, int, int, int], *, threads: int
+    ) -> None: ...
+    def block_lift(
+        self,
+        X: int,
+        parts: Sequence[int],
+        sizes: tuple[int, int, int, int, int],
+        *,
+        alpha: float,
+        beta: float,
+        threads: int,
+    ) -> None: ...
     def two_sided(
         self,
-        batches: Sequence[tuple[int, int, int, int, tuple[int, int, int, bool, bool]]],
+        batches: Sequence[tuple[int, int, int, int, tuple[int, int, int, bool, bool], float, float]],
         *,
         left_transposed: bool,
         right_transposed: bool,

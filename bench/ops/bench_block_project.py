@@ -7,7 +7,7 @@ import torch
 
 import python_ref.block_project as ref
 from bench.case import Case, Inputs, Results, Variant, compiled, normal, orthogonal, ours
-from kpop_kernels.backends.composite import block_project
+from kpop_kernels.backends import _block_project as block_project
 
 OPS = ("block_project", "block_lift_")
 QUICK = ((256, 1024, 32), (768, 768, 64))

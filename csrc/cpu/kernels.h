@@ -100,12 +100,44 @@ struct KronUpdate {
   float lr, decay, limit;
 };
 
-// One matrix between two factors, at least one of which is there.
+// One matrix between two factors, at least one of which is there, and how it enters `out`.
 struct TwoSidedItem {
   const float* G;
   const float *left, *right;
   float* out;
   int64_t rows, cols;
+  float keep, weight;
+};
+
+// One step of Adam with 8-bit moments in rotated bases: `count` matrices as one tensor in blocks, whose `x` is the
+// gradient and whose `out` is the parameter, both in float32. Each matrix has factors of its own, or shares one; null is
+// the identity. The step number and the corrections are its own.
+struct KronAdam8Item {
+  BlockItem blocks;
+  const float *left, *right;
+  int64_t count, rows, cols;
+  bool left_each, right_each;
+  float correction1, correction2;
+  uint32_t step;
+};
+
+// One Kronecker factor S and the rows x cols gradient G that it averages: S of the rows and P of the columns, or with
+// `of_columns` the reverse. P is the root of the other factor; null is the identity.
+struct KlFactorItem {
+  float* S;
+  const float *G, *P;
+  int64_t rows, cols;
+  bool of_columns;
+};
+
+// A rows x cols matrix `whole` in bases U_L, rows x left_rank, and U_R, cols x right_rank, and its parts: main in both, A
+// in the right one, B in the left one, C in neither. All contiguous. A lift goes to `lifted`; null parts are zero.
+struct BlockParts {
+  const float* whole;
+  float* lifted;
+  const float *U_L, *U_R;
+  float *main, *A, *B, *C;
+  int64_t rows, cols, left_rank, right_rank;
 };
 
 // One n x n matrix, contiguous, its basis so far, and where the new basis, its eigenvalues, the change Q'ᵀ Q and whether
@@ -130,7 +162,8 @@ struct Kernels {
   void (*kron_adam)(const KronAdamItem* items, int64_t count, const AdamStep& step, const KronUpdate& update,
                     int threads);
 
-  // out <- left G right, with either factor transposed if that is said.
+  // out <- keep out + weight left G right, with either factor transposed if that is said. Of `out` nothing is read when
+  // `keep` is 0.
   void (*two_sided)(const TwoSidedItem* items, int64_t count, bool left_transposed, bool right_transposed, int threads);
 
   // Blocks of 8 bits: common/rounding.h and common/codebook.h define the bits. Bytes moved for each element from and
@@ -149,11 +182,24 @@ struct Kernels {
   // `out` is the parameter and `x` its gradient.
   void (*adam8)(BlockItems items, const Adam8Step& step, RandomKey key, int threads);
 
+  // As kron_adam, with the averages and codes of adam8. With `original` the first moment is that of the gradient as it
+  // is, and is rotated in float32. The corrections of `step` are not used.
+  void (*kron_adam8)(const KronAdam8Item* items, int64_t count, int64_t block_size, const Adam8Step& step,
+                     bool original, uint64_t seed, int threads);
+
   // float32 to bfloat16; there are no blocks.
   void (*stochastic_round)(BlockItems items, RandomKey key, int threads);
 
   // out <- alpha A B + beta C. Of C the lower triangles are read.
   void (*symmetric_products)(const SymmetricItem* items, int64_t count, float alpha, float beta, int threads);
+
+  // S <- beta S + (1 - beta) / depth Y Yᵀ + eps I, symmetric, where Y is G P, or (P G)ᵀ of the columns, and has `depth`
+  // columns. Of S the lower triangle is read; nothing is when beta is 0.
+  void (*kl_factors)(const KlFactorItem* items, int64_t count, Decay decay, float eps, int threads);
+
+  // The parts of matrices of one size, and X <- beta X + alpha (U_L main U_Rᵀ + A U_Rᵀ + U_L B + C).
+  void (*block_project)(const BlockParts* items, int64_t count, int threads);
+  void (*block_lift)(const BlockParts* items, int64_t count, float alpha, float beta, int threads);
 
   // out <- (A + delta I)^(-1/p) for symmetric positive semidefinite matrices of any sizes.
   void (*inverse_root)(const RootItem* items, int64_t count, const RootOptions& options, int threads);

@@ -4,10 +4,7 @@
 // the matrix is at panels[(p depth + k) TILE + j]. A product AᵀB reads a panel of A and one of B from one end to the
 // other: TILE broadcasts, one load and TILE multiply-adds a row. Panels are padded with zeros to whole tiles.
 #pragma once
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
+#include "intrinsics.h"
 #include "parallel.h"
 #include "vectors.h"
 

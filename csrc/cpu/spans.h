@@ -42,21 +42,31 @@ inline void for_each_part(BlockItems items, int threads, const Body& body) {
   });
 }
 
+// Calls visit(block, first, n, random) for every block of the part [begin, end) of a tensor, which begins with a span;
+// `random` is null without a key.
+template <class Visit>
+inline void visit_random_blocks(const BlockItem& item, int64_t begin, int64_t end, int64_t block_size,
+                                const RandomKey* key, const Visit& visit) {
+  alignas(64) uint16_t buffer[LARGEST_BLOCK + RANDOM_SLACK];
+  const RoundKeys keys = key ? round_keys({key->seed, key->step, item.stream, item.offset}) : RoundKeys{};
+  const int64_t span = span_size(block_size);
+  for (int64_t start = begin; start < end; start += span) {
+    const int64_t size = smaller(span, end - start);
+    const uint16_t* random = key ? random16(keys, item.offset + static_cast<uint64_t>(start), size, buffer) : nullptr;
+    for_each_block(block_size, start, start + size, [&](int64_t block, int64_t first, int64_t n) {
+      visit(block, first, n, random ? random + (first - start) : nullptr);
+    });
+  }
+}
+
 // Calls visit(item, block, first, n, random) for every block; `random` is null without a key.
 template <class Visit>
 inline void for_each_random_block(BlockItems items, int threads, const RandomKey* key, const Visit& visit) {
   for_each_part(items, threads, [&](const BlockItem& item, int64_t begin, int64_t end) {
-    alignas(64) uint16_t buffer[LARGEST_BLOCK + RANDOM_SLACK];
-    const RoundKeys keys = key ? round_keys({key->seed, key->step, item.stream, item.offset}) : RoundKeys{};
-    const int64_t span = span_size(items.block_size);
-    for (int64_t start = begin; start < end; start += span) {
-      const int64_t size = smaller(span, end - start);
-      const uint16_t* random =
-          key ? random16(keys, item.offset + static_cast<uint64_t>(start), size, buffer) : nullptr;
-      for_each_block(items.block_size, start, start + size, [&](int64_t block, int64_t first, int64_t n) {
-        visit(item, block, first, n, random ? random + (first - start) : nullptr);
-      });
-    }
+    visit_random_blocks(item, begin, end, items.block_size, key,
+                        [&](int64_t block, int64_t first, int64_t n, const uint16_t* random) {
+                          visit(item, block, first, n, random);
+                        });
   });
 }
 

@@ -16,8 +16,12 @@ void dequantize_dynamic8(BlockItems, bool, int);
 void ema_int8(BlockItems, Decay, RandomKey, int);
 void ema_sq_dynamic8(BlockItems, Decay, int);
 void adam8(BlockItems, const Adam8Step&, RandomKey, int);
+void kron_adam8(const KronAdam8Item*, int64_t, int64_t, const Adam8Step&, bool, uint64_t, int);
 void stochastic_round(BlockItems, RandomKey, int);
 void symmetric_products(const SymmetricItem*, int64_t, float, float, int);
+void kl_factors(const KlFactorItem*, int64_t, Decay, float, int);
+void block_project(const BlockParts*, int64_t, int);
+void block_lift(const BlockParts*, int64_t, float, float, int);
 void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
 void normalize(const RootItem*, int64_t, const RootOptions&, int);
 void refresh_eigenbasis(const BasisItem*, int64_t, bool, int);
@@ -34,8 +38,12 @@ const Kernels kernels = {
     ema_int8,
     ema_sq_dynamic8,
     adam8,
+    kron_adam8,
     stochastic_round,
     symmetric_products,
+    kl_factors,
+    block_project,
+    block_lift,
     inverse_root,
     normalize,
     refresh_eigenbasis,

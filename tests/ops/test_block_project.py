@@ -7,15 +7,16 @@ import kpop_kernels
 from python_ref.block_project import lift, project
 from tests.errors import assert_accurate, unit_roundoff
 from tests.matrices import normal, orthogonal
-from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
+from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
 
-VARIANTS = ("composite",)
+VARIANTS = ("composite", *CPU)
 NAMES = ("main", "A", "B", "C")
 SHAPES = [
     pytest.param((), 1, 1, 1, id="one number"),
     pytest.param((), 1, 9, 1, id="a row"),
     pytest.param((), 63, 65, 16, id="a rectangle"),
     pytest.param((), 257, 96, 33, id="several tiles"),
+    pytest.param((), 33, 64, 33, id="a complete basis"),
     pytest.param((2, 3), 9, 7, 4, id="batch"),
     pytest.param((), 7, 9, 0, id="empty bases"),
     pytest.param((), 0, 9, 0, id="no rows"),
@@ -142,6 +143,25 @@ def test_bad_values_poison_only_their_matrix(generator, variant):
     poisoned = outcome(Launcher("block_project", variant), tensors, ())
     assert not poisoned[3][1].isfinite().all()
     assert_same_bits([t[[0, 2]] for t in poisoned], [t[[0, 2]] for t in clean])
+
+
+@pytest.mark.parametrize("variant", CPU)
+@pytest.mark.parametrize(("batch", "m", "n", "r"), [((), 64, 63, 20), ((5,), 40, 17, 9)])
+def test_bits_do_not_depend_on_the_number_of_threads(generator, variant, batch, m, n, r):
+    cases = {
+        "block_project": (arguments(generator, batch, m, n, r), (), {}),
+        "block_lift_": (lift_arguments(generator, batch, m, n, r), ("X",), {"alpha": -0.3, "beta": 0.9}),
+    }
+    before = torch.get_num_threads()
+    try:
+        for op, (tensors, written, scalars) in cases.items():
+            results = []
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                results.append(outcome(Launcher(op, variant), tensors, written, **scalars))
+            assert_same_bits(*results)
+    finally:
+        torch.set_num_threads(before)
 
 
 ONES = {"main": torch.ones(1, 1), "A": torch.ones(2, 1), "B": torch.ones(1, 3), "C": torch.ones(2, 3)}

@@ -9,9 +9,9 @@ from python_ref.whiten import kl_gram_ema
 from tests.errors import assert_accurate, unit_roundoff
 from tests.matrices import covariance, normal
 from tests.ops.grids import TWO_SIDED
-from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
+from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
 
-VARIANTS = ("composite",)
+VARIANTS = ("composite", *CPU)
 WRITTEN = ("S_a", "S_b")
 SCALARS = {"beta": 0.9, "eps": 1e-3}
 GRID = [case for case in TWO_SIDED if 0 not in case.values[1:3]]

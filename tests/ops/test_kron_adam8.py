@@ -10,9 +10,9 @@ from python_ref.kron import rotate
 from tests.errors import relative_error, unit_roundoff
 from tests.matrices import factors, normal
 from tests.ops.blocks import assert_same
-from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
+from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
 
-VARIANTS = ("composite",)
+VARIANTS = ("composite", *CPU)
 STATE = ("exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points", "exp_avg_sq_codes", "exp_avg_sq_absmax")
 WRITTEN = ("param", *STATE)
 SCALARS = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1}

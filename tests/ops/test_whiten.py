@@ -12,7 +12,6 @@ from tests.ops.grids import TWO_SIDED
 from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, assert_same_bits, outcome, strided
 
 VARIANTS = ("composite", *CPU)
-UPDATES = ("composite",)
 SCALARS = {"lr": 0.1, "weight_decay": 0.2, "scale": 1.5}
 
 
@@ -60,8 +59,7 @@ def with_param(generator, tensors, dtype=None):
 def test_match_reference(generator, variant, batch, m, n, kinds, dtype):
     tensors = arguments(generator, batch, m, n, kinds, dtype)
     check(variant, tensors)
-    if variant in UPDATES:
-        check_update(variant, with_param(generator, tensors))
+    check_update(variant, with_param(generator, tensors))
 
 
 @pytest.mark.parametrize(("batch", "m", "n", "kinds"), TWO_SIDED)
@@ -71,7 +69,7 @@ def test_match_reference_in_float64(generator, batch, m, n, kinds):
     check_update("composite", with_param(generator, tensors))
 
 
-@pytest.mark.parametrize("variant", UPDATES)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     "scalars", [{"maximize": True}, {"weight_decay": 0.0}, {"scale": 1.0}, {"lr": 0.0}], ids=str
 )
@@ -81,7 +79,7 @@ def test_settings(generator, variant, scalars):
     )
 
 
-@pytest.mark.parametrize("variant", UPDATES)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     "dtypes", [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)], ids=str
 )
@@ -90,7 +88,7 @@ def test_param_and_momentum_may_differ_in_dtype(generator, variant, dtypes):
     check_update(variant, with_param(generator, tensors, dtypes[0]))
 
 
-@pytest.mark.parametrize("variant", UPDATES)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(generator, variant, layout):
     tensors = with_param(generator, arguments(generator, (2,), 9, 7, ("each", "each")))
@@ -98,7 +96,7 @@ def test_layouts(generator, variant, layout):
         check_update(variant, tensors | {name: strided(tensors[name], layout)})
 
 
-@pytest.mark.parametrize("variant", UPDATES)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("found", [0.0, 1.0])
 def test_found_inf_decides_whether_anything_changes(generator, variant, found):
     tensors = with_param(generator, arguments(generator, (2,), 9, 7, ("each", "shared")))
@@ -108,7 +106,7 @@ def test_found_inf_decides_whether_anything_changes(generator, variant, found):
     assert_same_bits(decided, expected)
 
 
-@pytest.mark.parametrize("variant", UPDATES)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_direction_of_zero_changes_no_bit(generator, variant, dtype):
     tensors = with_param(generator, arguments(generator, (), 33, 17, ("shared", "shared"), dtype))
@@ -117,7 +115,7 @@ def test_a_direction_of_zero_changes_no_bit(generator, variant, dtype):
     assert_same_bits(outcome(run, tensors, ("param",), lr=0.1), [tensors["param"]])
 
 
-@pytest.mark.parametrize("variant", UPDATES)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_bad_values_poison_only_their_matrix(generator, variant):
     tensors = with_param(generator, arguments(generator, (3,), 9, 7, ("each", "shared")))
     run = Launcher("whiten_update_", variant)

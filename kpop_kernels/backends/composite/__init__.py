@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
+from .. import _block_project
 from . import (
     adam8,
-    block_project,
     dynamic8,
     eigenbasis,
     ema8,
@@ -41,8 +41,8 @@ def implementations() -> dict[str, Callable[..., None]]:
         "rebase_moments_": kron.rebase_moments_,
         "refresh_eigenbasis": eigenbasis.refresh_eigenbasis,
         "nystrom_eigh": nystrom.nystrom_eigh,
-        "block_project": block_project.block_project,
-        "block_lift_": block_project.block_lift_,
+        "block_project": _block_project.block_project,
+        "block_lift_": _block_project.block_lift_,
         "whiten": whiten.whiten,
         "whiten_update_": whiten.whiten_update_,
         "kl_gram_ema_": whiten.kl_gram_ema_,

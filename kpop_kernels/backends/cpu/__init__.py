@@ -1,4 +1,8 @@
-"""C++ kernels for CPUs, from csrc/cpu, with the instruction set chosen at run time."""
+"""C++ kernels for CPUs, from csrc/cpu, with the instruction set chosen at run time.
+
+Where a matrix is short, its products are the register tiles of csrc/cpu/panels.h, with what follows in their
+epilogues; long ones are left to torch's BLAS.
+"""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -20,16 +24,19 @@ def implementations() -> dict[str, Callable[..., None]]:
     """Return every operator's function by name."""
     from . import (
         adam8,
+        block_project,
         dynamic8,
         eigenbasis,
         ema8,
         gram,
         inverse_root,
         kron,
+        kron_adam8,
         newton_schulz,
         quantize_int8,
         stochastic_round,
         symmetric,
+        whiten,
     )
 
     return {
@@ -37,7 +44,12 @@ def implementations() -> dict[str, Callable[..., None]]:
         "kron_rotate": kron.kron_rotate,
         "kron_adam_foreach_": kron.kron_adam_foreach_,
         "rebase_moments_foreach_": kron.rebase_moments_foreach_,
-        "whiten_foreach": kron.whiten_foreach,
+        "kron_adam8_foreach_": kron_adam8.kron_adam8_foreach_,
+        "block_project": block_project.block_project,
+        "block_lift_": block_project.block_lift_,
+        "whiten_foreach": whiten.whiten_foreach,
+        "whiten_update_foreach_": whiten.whiten_update_foreach_,
+        "kl_gram_ema_foreach_": whiten.kl_gram_ema_foreach_,
         "quantize_int8_foreach": quantize_int8.quantize_int8_foreach,
         "dequantize_int8_foreach": quantize_int8.dequantize_int8_foreach,
         "quantize_dynamic8_foreach": dynamic8.quantize_dynamic8_foreach,

@@ -1,6 +1,5 @@
 """Adam with both moments in 8-bit blocks, in one C++ pass."""
 
-import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -9,7 +8,7 @@ from ..._native import Adam8Step
 from ..._schema.quantize import adam_bound
 from .._dense import dense_lists
 from .._items import block_items
-from .native import kernels, random_key, threads
+from .native import correction, kernels, random_key, threads
 
 
 def adam8_foreach_(
@@ -40,19 +39,16 @@ def adam8_foreach_(
         return
     grads = [item.contiguous() for item in grad]
     blocks = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
-    rate, t = lr.item(), step.item()
-    scalars = Adam8Step(
+    rate = lr.item()
+    scalars = adam8_step(
         beta1=beta1,
-        one_minus_beta1=1 - beta1,
         beta2=beta2,
-        one_minus_beta2=1 - beta2,
-        correction1=_correction(beta1, t),
-        correction2=_correction(beta2, t),
         eps=eps,
-        sign=-1.0 if maximize else 1.0,
+        clip=clip,
+        maximize=maximize,
         lr=rate,
         decay=1 - rate * weight_decay,
-        limit=adam_bound(beta1, beta2) if clip is None else clip,
+        step=step.item(),
     )
     with dense_lists(param, *blocks) as (params, *moments):
         items = block_items(
@@ -63,6 +59,28 @@ def adam8_foreach_(
         )
 
 
-def _correction(beta: float, step: float) -> float:
-    """Return 1 / (1 - betaᵗ) without cancellation."""
-    return -1 / math.expm1(step * math.log(beta)) if beta else 1.0
+def adam8_step(
+    *,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    clip: float | None,
+    maximize: bool,
+    lr: float,
+    decay: float,
+    step: float = 1.0,
+) -> Adam8Step:
+    """Return the scalars of a step as the kernels take them; W becomes decay·W - lr·N."""
+    return Adam8Step(
+        beta1=beta1,
+        one_minus_beta1=1 - beta1,
+        beta2=beta2,
+        one_minus_beta2=1 - beta2,
+        correction1=correction(beta1, step),
+        correction2=correction(beta2, step),
+        eps=eps,
+        sign=-1.0 if maximize else 1.0,
+        lr=lr,
+        decay=decay,
+        limit=adam_bound(beta1, beta2) if clip is None else clip,
+    )

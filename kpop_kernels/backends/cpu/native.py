@@ -1,5 +1,6 @@
 """The compiled kernels, and what every launcher needs to call them."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,3 +41,8 @@ def random_key(seed: int, step: Tensor | None) -> dict[str, int]:
 def threads() -> int:
     """Return the number of threads that torch would use."""
     return torch.get_num_threads()
+
+
+def correction(beta: float, step: float) -> float:
+    """Return 1 / (1 - betaᵗ), which makes up for an average's start from zero, without cancellation."""
+    return -1 / math.expm1(step * math.log(beta)) if beta else 1.0

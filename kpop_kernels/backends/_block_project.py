@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ..._schema import compute_dtype
+from .._schema import compute_dtype
 
 Parts = tuple[Tensor, Tensor, Tensor, Tensor]
 
