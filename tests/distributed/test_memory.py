@@ -7,51 +7,60 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.optim import Optimizer
 
 from kpop_kernels.distributed import shard
 from kpop_kernels.distributed._layout import Layout, rows
 from kpop_kernels.distributed._ownership import Loads, Task
 from kpop_kernels.distributed._planner import Demand, places
-from kpop_kernels.optim import state_bytes
+from kpop_kernels.optim import rules_of, state_bytes
 from tests.distributed.cluster import Cluster
 from tests.distributed.parity import OURS
 
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
-
-def _kept(kind: str) -> list[tuple[int, float]]:
-    """Bytes of state and imbalance of work, optimizer by optimizer."""
+def _model() -> nn.Module:
     sys.path.append(str(Path(__file__).parents[2] / "examples"))
     from language_model import LanguageModel, ModelConfig
 
-    results = []
-    for case in OURS.values():
-        model: nn.Module = LanguageModel(ModelConfig())
-        if kind == "FSDP2":
+    return LanguageModel(ModelConfig())
+
+
+def _optimizer(name: str, model: nn.Module, kind: str) -> Optimizer:
+    """An optimizer of all matrices, or one that leaves embedding and head to Adam."""
+    rules = rules_of(model) if "rules" in kind else None
+    return OURS[name].cls(model.named_parameters(), rules=rules)
+
+
+def _kept(kind: str) -> dict[str, tuple[int, float]]:
+    """Bytes of state and imbalance of work, optimizer by optimizer."""
+    results = {}
+    for name in OURS:
+        model = _model()
+        if "FSDP2" in kind:
             fully_shard(model)
-        optimizer = case.cls(model.named_parameters())
-        if kind == "replicated":
+        optimizer = _optimizer(name, model, kind)
+        if "replicated" in kind:
             shard(optimizer)
         optimizer.init_state()
-        results.append((state_bytes(optimizer), optimizer._exchange.work_imbalance))
+        results[name] = state_bytes(optimizer), optimizer._exchange.work_imbalance
     return results
 
 
-@pytest.mark.parametrize("kind", ("replicated", "FSDP2"))
+@pytest.mark.parametrize("kind", ("replicated", "FSDP2", "replicated, rules", "FSDP2, rules"))
 def test_each_rank_keeps_its_share_and_does_its_share(cluster: Cluster, kind):
-    from language_model import LanguageModel, ModelConfig
-
-    totals = []
-    for case in OURS.values():
-        optimizer = case.cls(LanguageModel(ModelConfig()).named_parameters())
+    totals = {}
+    for name in OURS:
+        optimizer = _optimizer(name, _model(), kind)
         optimizer.init_state()
-        totals.append(state_bytes(optimizer))
+        totals[name] = state_bytes(optimizer)
+    assert len(totals) == 7
     for world in (2, 4):
-        for name, total, *ranks in zip(OURS, totals, *cluster.run(world, _kept, kind), strict=True):
-            assert sum(kept for kept, _ in ranks) >= total, name
-            for kept, imbalance in ranks:
-                assert kept <= 1.1 * total / world, name
-                assert imbalance <= 1.3, name
+        ranks = cluster.run(world, _kept, kind)
+        for name, total in totals.items():
+            kept, imbalances = zip(*(rank[name] for rank in ranks), strict=True)
+            assert sum(kept) >= total, name
+            assert max(kept) <= 1.1 * total / world, name
+            assert 1 <= min(imbalances) == max(imbalances) <= 1.3, name
 
 
 def _copied() -> str:
