@@ -12,7 +12,7 @@ from ..optim._buckets import Work
 from ..optim._capture import Capture
 from ..optim._exchange import Exchange
 from ..optim._nonfinite import Finding, on_host
-from ._checkpoint import own_state, shared_states
+from ._checkpoint import own_states, shared_states
 from ._layout import extent, layout_of, length, part
 from ._ownership import Loads, imbalance
 from ._planner import Place, demand_of, places
@@ -136,8 +136,8 @@ class Ranks(Exchange):
     def shared_states(self, states: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         return shared_states(states, self._parameters(), self.place, self._transport)
 
-    def own_state(self, parameter: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
-        return own_state(parameter, saved, self.place(parameter), self._transport.rank)
+    def own_states(self, saved: Mapping[Tensor, Mapping[str, Any]]) -> dict[Tensor, dict[str, Any]]:
+        return own_states(saved, self.place, self._transport)
 
     def _parameters(self) -> list[Tensor]:
         optimizer = self._optimizer()
