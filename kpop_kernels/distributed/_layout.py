@@ -99,19 +99,19 @@ def layout_of(parameter: Tensor, name: str, ranks: Sequence[int]) -> Layout:
     shape = tuple(parameter.shape)
     if not isinstance(parameter, DTensor):
         return Layout(shape, (tuple((0, size) for size in shape),) * len(ranks))
-    mesh = parameter.device_mesh
-    if sorted(mesh.mesh.flatten().tolist()) != sorted(ranks):
+    mesh = parameter.device_mesh.mesh
+    if sorted(mesh.flatten().tolist()) != sorted(ranks):
         raise ValueError(
-            f"{name} lives on the ranks {mesh.mesh.flatten().tolist()}, the optimizer works on {list(ranks)}: "
+            f"{name} lives on the ranks {mesh.flatten().tolist()}, the optimizer works on {list(ranks)}: "
             "parameters of other meshes need an optimizer of their own"
         )
     order = _order(parameter, name)
     blocks = []
     for rank in ranks:
-        coordinate = (mesh.mesh == rank).nonzero()[0].tolist()
+        coordinate = (mesh == rank).nonzero()[0].tolist()
         block = [(0, size) for size in shape]
         for mesh_dim, dim in order:
-            block[dim] = _chunk(block[dim], mesh.mesh.shape[mesh_dim], coordinate[mesh_dim])
+            block[dim] = _chunk(block[dim], mesh.shape[mesh_dim], coordinate[mesh_dim])
         blocks.append(tuple(block))
     return Layout(shape, tuple(blocks))
 

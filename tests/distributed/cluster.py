@@ -15,10 +15,11 @@ WATCHDOG = 60.0
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = [
-    "torch",
+    "torch._dynamo",  # which DTensor and checkpoints import when they are used
     "torch.distributed.checkpoint.state_dict",
     "torch.distributed.fsdp",
     "kpop_kernels.optim",
+    "kpop_kernels.distributed._connect",
 ]
 
 
