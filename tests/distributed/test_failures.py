@@ -37,7 +37,7 @@ def _dies_in_the_third_step(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ("replicated", "FSDP2"))
 def test_a_killed_rank_ends_the_others_with_an_error(kind):
-    ranks = Cluster(3)
+    ranks = Cluster()
     try:
         started = time.monotonic()
         with pytest.raises(AssertionError, match="rank 1: the process has died") as raised:
@@ -63,7 +63,7 @@ def _enters_what_its_own_gradients_say() -> None:
 
 
 def test_ranks_that_do_not_agree_are_noticed():
-    ranks = Cluster(2, timeout=5)
+    ranks = Cluster(timeout=5)
     try:
         with pytest.raises(AssertionError, match=r"Traceback|died"):
             ranks.run(2, _enters_what_its_own_gradients_say)

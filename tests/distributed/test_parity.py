@@ -9,14 +9,14 @@ from torch import Tensor
 
 from kpop_kernels.distributed import shard
 from tests.distributed.cluster import Cluster
-from tests.distributed.parity import MESHES, OURS, SHAPES, alone, make, replicated, sharded, usual
+from tests.distributed.parity import OURS, SHAPES, alone, make, replicated, sharded, usual
 from tests.optim.conventions.workload import gradient, parameters
 
 REFERENCES = cache(alone)
 SAMPLES = ("KPOP", "QClean", "Muon")
 """A matrix method, one with blocks of 8 bits, and one that computes many matrices in a call."""
 
-RUNS = [(name, world) for name in OURS for world in (1, 2, 4) if world > 1 or name in SAMPLES]
+WORLDS = (1, 2, 4)
 
 
 def assert_equal(runs: list[tuple[list[Tensor], dict]], expected: list[Tensor]) -> None:
@@ -25,19 +25,28 @@ def assert_equal(runs: list[tuple[list[Tensor], dict]], expected: list[Tensor]) 
             assert torch.equal(value, wanted), f"rank {rank}, parameter {index} of shape {SHAPES[index]}"
 
 
-@pytest.mark.parametrize("name, world", RUNS)
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("world", WORLDS)
 def test_replicated_parameters(cluster: Cluster, name, world):
     assert_equal(cluster.run(world, replicated, name), REFERENCES(name))
 
 
-@pytest.mark.parametrize("name, world", RUNS)
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("world", WORLDS)
 def test_sharded_parameters(cluster: Cluster, name, world):
     assert_equal(cluster.run(world, sharded, name, "FSDP2"), REFERENCES(name))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MESHES if kind != "FSDP2"])
+@pytest.mark.parametrize("kind", ("HSDP", "tensor parallel"))
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("world", WORLDS)
+def test_meshes_of_two_dimensions(cluster: Cluster, name, kind, world):
+    assert_equal(cluster.run(world, sharded, name, kind), REFERENCES(name))
+
+
+@pytest.mark.parametrize("kind", ("FSDP2 by columns", "FSDP2 but for some"))
 @pytest.mark.parametrize("name", SAMPLES)
-def test_other_meshes(cluster: Cluster, name, kind):
+def test_other_placements(cluster: Cluster, name, kind):
     assert_equal(cluster.run(4, sharded, name, kind), REFERENCES(name))
 
 
@@ -48,14 +57,15 @@ def test_parameters_in_bfloat16(cluster: Cluster, name):
     assert_equal(cluster.run(4, sharded, name, "FSDP2", "usual", torch.bfloat16), expected)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", OURS)
 def test_a_shard_without_a_gradient_has_one_of_zeros(cluster: Cluster, name):
     runs = cluster.run(4, sharded, name, "FSDP2", "one rank without")
     assert_equal(runs, alone(name, "rows of rank 0 of 4 are zero"))
 
 
-def test_a_replica_without_a_gradient_takes_anothers(cluster: Cluster):
-    assert_equal(cluster.run(4, replicated, "SOAP", "one rank without"), REFERENCES("SOAP"))
+@pytest.mark.parametrize("name", OURS)
+def test_a_replica_without_a_gradient_takes_anothers(cluster: Cluster, name):
+    assert_equal(cluster.run(4, replicated, name, "one rank without"), REFERENCES(name))
 
 
 @pytest.mark.parametrize("kind", ("replicated", "FSDP2"))
