@@ -12,6 +12,9 @@ from typing import Any
 WATCHDOG = 60.0
 """Seconds after which a function that has not returned on all ranks is a failure."""
 
+TIMEOUT = 30.0
+"""Seconds after which a collective that not all ranks enter is an error on those that did."""
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = [
     "torch._dynamo",  # which DTensor and checkpoints import when they are used
@@ -29,7 +32,7 @@ class Hang(AssertionError):
 class Cluster:
     """Process groups of any size, each of processes of its own, made when they are first used."""
 
-    def __init__(self, timeout: float = WATCHDOG / 2) -> None:
+    def __init__(self, timeout: float = TIMEOUT) -> None:
         self._timeout = timeout
         self._groups: dict[int, _Group] = {}
 

@@ -132,12 +132,18 @@ def distributed(parameter: Tensor, kind: str) -> Tensor:
 
 
 def sharded(
-    name: str, kind: str, gradients: str = "usual", dtype: torch.dtype = torch.float32
-) -> tuple[list[Tensor], Any]:
+    name: str,
+    kind: str,
+    gradients: str = "usual",
+    dtype: torch.dtype = torch.float32,
+    comm_dtype: torch.dtype | None = None,
+) -> tuple[list[Tensor], dict[str, Any]]:
     """Parameters after training with each of them cut into shards, and facts of this rank."""
     whole = parameters(SHAPES, dtype)
     params = [nn.Parameter(distributed(parameter, kind)) for parameter in whole]
     optimizer = make(name, params)
+    if comm_dtype is not None:
+        shard(optimizer, comm_dtype=comm_dtype)
     for step in range(1, STEPS + 1):
         for index, (parameter, like) in enumerate(zip(params, whole, strict=True)):
             G = GRADIENTS[gradients](step, index, like)

@@ -1,6 +1,7 @@
 """Training on several ranks is training in one process, bit for bit, whatever lies where."""
 
 from functools import cache
+from unittest import mock
 
 import pytest
 import torch
@@ -8,15 +9,32 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kpop_kernels.distributed import shard
+from kpop_kernels.distributed._layout import rows
 from tests.distributed.cluster import Cluster
-from tests.distributed.parity import OURS, SHAPES, alone, make, replicated, sharded, usual
+from tests.distributed.parity import GRADIENTS, OURS, SHAPES, alone, make, replicated, sharded, usual
 from tests.optim.conventions.workload import gradient, parameters
 
 REFERENCES = cache(alone)
+WORLDS = (1, 2, 4)
 SAMPLES = ("KPOP", "QClean", "Muon")
 """A matrix method, one with blocks of 8 bits, and one that computes many matrices in a call."""
 
-WORLDS = (1, 2, 4)
+
+def test_the_shapes_are_what_is_promised():
+    assert (5, 3) in SHAPES and (1, 7) in SHAPES
+    starts = [block[0] for block in rows((5, 3), 4)]
+    assert starts == [(0, 2), (2, 4), (4, 5), (5, 5)]  # the last rank's shard is empty
+    some = parameters(SHAPES)
+    assert all(usual(step, 8, some[8]) is None for step in range(1, 21))  # never used
+    assert [usual(step, 0, some[0]) is None for step in (6, 7, 11, 12)] == [
+        False,
+        True,
+        True,
+        False,
+    ]  # frozen
+    with mock.patch.object(dist, "get_rank", return_value=0):
+        left_out = [i for i, p in enumerate(some) if GRADIENTS["one rank without"](3, i, p) is None]
+    assert left_out == [0, 2, 4, 6, 8, 10]
 
 
 def assert_equal(runs: list[tuple[list[Tensor], dict]], expected: list[Tensor]) -> None:
@@ -76,10 +94,12 @@ def test_one_rank_with_nan_leaves_the_parameter_on_all(cluster: Cluster, kind):
     assert [facts["skipped"] for _, facts in runs] == [1, 1]
 
 
+@pytest.mark.parametrize("kind", ("replicated", "FSDP2"))
 @pytest.mark.parametrize("name", SAMPLES)
-def test_updates_may_travel_in_bfloat16(cluster: Cluster, name):
+def test_updates_may_travel_in_bfloat16(cluster: Cluster, name, kind):
     expected = REFERENCES(name)
-    runs = cluster.run(4, replicated, name, "usual", torch.float32, torch.bfloat16)
+    train, first = (replicated, ()) if kind == "replicated" else (sharded, (kind,))
+    runs = cluster.run(4, train, name, *first, "usual", torch.float32, torch.bfloat16)
     for values, _ in runs[1:]:
         assert all(map(torch.equal, values, runs[0][0]))
     start = [value.detach() for value in parameters(SHAPES)]
