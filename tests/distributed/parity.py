@@ -119,7 +119,8 @@ def mesh_of(kind: str) -> DeviceMesh:
     world = dist.get_world_size()
     sizes = [min(n, world) for n in MESHES[kind][0]]
     rest = world // math.prod(n for n in sizes if n > 0)
-    return init_device_mesh("cpu", tuple(rest if n < 0 else n for n in sizes))
+    shape = tuple(rest if n < 0 else n for n in sizes)
+    return init_device_mesh("cpu", shape, mesh_dim_names=("outer", "inner")[: len(shape)])
 
 
 def distributed(parameter: Tensor, kind: str) -> Tensor:

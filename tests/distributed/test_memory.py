@@ -15,7 +15,7 @@ from kpop_kernels.distributed._ownership import Loads, Task
 from kpop_kernels.distributed._planner import Demand, places
 from kpop_kernels.optim import rules_of, state_bytes
 from tests.distributed.cluster import Cluster
-from tests.distributed.parity import OURS
+from tests.distributed.parity import OURS, mesh_of
 
 
 def _model() -> nn.Module:
@@ -36,8 +36,8 @@ def _kept(kind: str) -> dict[str, tuple[int, float]]:
     results = {}
     for name in OURS:
         model = _model()
-        if "FSDP2" in kind:
-            fully_shard(model)
+        if "replicated" not in kind:
+            fully_shard(model, mesh=mesh_of(kind.partition(",")[0]))
         optimizer = _optimizer(name, model, kind)
         if "replicated" in kind:
             shard(optimizer)
@@ -46,7 +46,7 @@ def _kept(kind: str) -> dict[str, tuple[int, float]]:
     return results
 
 
-@pytest.mark.parametrize("kind", ("replicated", "FSDP2", "replicated, rules", "FSDP2, rules"))
+@pytest.mark.parametrize("kind", ("replicated", "FSDP2", "HSDP", "replicated, rules", "FSDP2, rules"))
 def test_each_rank_keeps_its_share_and_does_its_share(cluster: Cluster, kind):
     totals = {}
     for name in OURS:

@@ -1,15 +1,21 @@
 """Training on several ranks is training in one process, bit for bit, whatever lies where."""
 
+from collections.abc import Callable
 from functools import cache
 from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.optim import Optimizer
 
 from kpop_kernels.distributed import shard
-from kpop_kernels.distributed._layout import rows
+from kpop_kernels.distributed._layout import layout_of, part, rows
 from tests.distributed.cluster import Cluster
 from tests.distributed.parity import GRADIENTS, OURS, SHAPES, alone, make, replicated, sharded, usual
 from tests.optim.conventions.workload import gradient, parameters
@@ -66,6 +72,49 @@ def test_meshes_of_two_dimensions(cluster: Cluster, name, kind, world):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_other_placements(cluster: Cluster, name, kind):
     assert_equal(cluster.run(4, sharded, name, kind), REFERENCES(name))
+
+
+def _tensor_parallel_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 10), nn.Linear(10, 7))
+
+
+def _steps_of(optimizer: Optimizer, model: nn.Module, lay_out: Callable[[Tensor, Tensor], Tensor]) -> None:
+    for step in range(1, 21):
+        for index, (parameter, like) in enumerate(
+            zip(model.parameters(), _tensor_parallel_model().parameters(), strict=True)
+        ):
+            parameter.grad = lay_out(parameter, gradient(like, step, index))
+        optimizer.step()
+
+
+def _fsdp_of_tensor_parallel() -> dict[str, list[Tensor]]:
+    """Parameters that tensor parallelism has cut and FSDP cuts again, after training with each optimizer."""
+    mesh, results = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor")), {}
+
+    def lay_out(parameter: Tensor, G: Tensor) -> Tensor:
+        assert isinstance(parameter, DTensor)
+        block = layout_of(parameter, "a parameter", range(4)).blocks[dist.get_rank()]
+        return DTensor.from_local(
+            part(G, block), parameter.device_mesh, parameter.placements, shape=G.shape, stride=G.stride()
+        )
+
+    for name in OURS:
+        model = _tensor_parallel_model()
+        parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["data"])
+        _steps_of(OURS[name].make(model.parameters()), model, lay_out)
+        results[name] = [p.full_tensor().detach() for p in model.parameters()]
+    return results
+
+
+def test_fsdp_of_tensor_parallel_layers(cluster: Cluster):
+    runs = cluster.run(4, _fsdp_of_tensor_parallel)
+    for name in OURS:
+        model = _tensor_parallel_model()
+        _steps_of(OURS[name].make(model.parameters()), model, lambda _, G: G)
+        for run in runs:
+            assert all(map(torch.equal, run[name], model.parameters())), name
 
 
 @pytest.mark.parametrize("name", SAMPLES)
