@@ -177,3 +177,16 @@ def rows_in_steps(shape: Sequence[int], ranks: int, step: int) -> tuple[Block, .
     steps = -(-shape[0] // step)
     chunks = [_chunk((0, steps), ranks, rank) for rank in range(ranks)]
     return tuple(((min(a * step, shape[0]), min(b * step, shape[0])), *rest) for a, b in chunks)
+
+
+def among_replicas(layout: Layout, step: int) -> Layout:
+    """Return the layout in which ranks that hold the same block have rows of it each, from multiples of a step."""
+    blocks = list(layout.blocks)
+    for block in dict.fromkeys(layout.blocks):
+        (first, _), *rest = block
+        holders = [rank for rank, other in enumerate(layout.blocks) if other == block]
+        for rank, ((start, stop), *_) in zip(
+            holders, rows_in_steps(extent(block), len(holders), step), strict=True
+        ):
+            blocks[rank] = ((first + start, first + stop), *rest)
+    return Layout(layout.shape, tuple(blocks))

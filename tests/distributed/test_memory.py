@@ -10,7 +10,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
 from kpop_kernels.distributed import shard
-from kpop_kernels.distributed._layout import Layout, rows
+from kpop_kernels.distributed._layout import Layout, among_replicas, rows
 from kpop_kernels.distributed._ownership import Loads, Task
 from kpop_kernels.distributed._planner import Demand, places
 from kpop_kernels.optim import rules_of, state_bytes
@@ -46,7 +46,9 @@ def _kept(kind: str) -> dict[str, tuple[int, float]]:
     return results
 
 
-@pytest.mark.parametrize("kind", ("replicated", "FSDP2", "HSDP", "replicated, rules", "FSDP2, rules"))
+@pytest.mark.parametrize(
+    "kind", ("replicated", "FSDP2", "HSDP", "replicated, rules", "FSDP2, rules", "HSDP, rules")
+)
 def test_each_rank_keeps_its_share_and_does_its_share(cluster: Cluster, kind):
     totals = {}
     for name in OURS:
@@ -104,3 +106,18 @@ def test_elements_of_a_block_stay_together(shape, replicated, granule, in_parts)
     if in_parts:
         starts = [place.layout.flat_range(rank)[0] for rank in range(4)]
         assert all(start % granule == 0 for start in starts)
+
+
+def test_replicas_of_a_shard_share_it():
+    """Two shards of 5 rows, each on two of four ranks."""
+    halves = (((0, 5), (0, 1024)), ((5, 10), (0, 1024)))
+    layout = Layout((10, 1024), halves * 2)
+    place = places(
+        {torch.empty(10, 1024): Demand(layout, 1, Task(1, 80.0))}, loads := Loads.none(4)
+    ).popitem()[1]
+    assert [block[0] for block in place.layout.blocks] == [(0, 3), (5, 8), (3, 5), (8, 10)]
+    assert loads.memory == [24.0, 24.0, 16.0, 16.0]
+    assert place.owner is None and place.travels and place.replicas(1) == [1, 3]
+    small = places({torch.empty(2, 8): Demand(Layout((2, 8), layout.blocks), 1, Task(1, 1))}, Loads.none(4))
+    assert not small.popitem()[1].travels  # not worth a message
+    assert [block[0] for block in among_replicas(layout, 4).blocks] == [(0, 4), (5, 9), (4, 5), (9, 10)]

@@ -143,7 +143,7 @@ def test_one_rank_with_nan_leaves_the_parameter_on_all(cluster: Cluster, kind):
     assert [facts["skipped"] for _, facts in runs] == [1, 1]
 
 
-@pytest.mark.parametrize("kind", ("replicated", "FSDP2"))
+@pytest.mark.parametrize("kind", ("replicated", "FSDP2", "HSDP"))
 @pytest.mark.parametrize("name", SAMPLES)
 def test_updates_may_travel_in_bfloat16(cluster: Cluster, name, kind):
     expected = REFERENCES(name)
