@@ -99,19 +99,19 @@ def layout_of(parameter: Tensor, name: str, ranks: Sequence[int]) -> Layout:
     shape = tuple(parameter.shape)
     if not isinstance(parameter, DTensor):
         return Layout(shape, (tuple((0, size) for size in shape),) * len(ranks))
-    mesh = parameter.device_mesh
-    if sorted(mesh.mesh.flatten().tolist()) != sorted(ranks):
+    mesh = parameter.device_mesh.mesh
+    if sorted(mesh.flatten().tolist()) != sorted(ranks):
         raise ValueError(
-            f"{name} lives on the ranks {mesh.mesh.flatten().tolist()}, the optimizer works on {list(ranks)}: "
+            f"{name} lives on the ranks {mesh.flatten().tolist()}, the optimizer works on {list(ranks)}: "
             "parameters of other meshes need an optimizer of their own"
         )
     order = _order(parameter, name)
     blocks = []
     for rank in ranks:
-        coordinate = (mesh.mesh == rank).nonzero()[0].tolist()
+        coordinate = (mesh == rank).nonzero()[0].tolist()
         block = [(0, size) for size in shape]
         for mesh_dim, dim in order:
-            block[dim] = _chunk(block[dim], mesh.mesh.shape[mesh_dim], coordinate[mesh_dim])
+            block[dim] = _chunk(block[dim], mesh.shape[mesh_dim], coordinate[mesh_dim])
         blocks.append(tuple(block))
     return Layout(shape, tuple(blocks))
 
@@ -177,3 +177,16 @@ def rows_in_steps(shape: Sequence[int], ranks: int, step: int) -> tuple[Block, .
     steps = -(-shape[0] // step)
     chunks = [_chunk((0, steps), ranks, rank) for rank in range(ranks)]
     return tuple(((min(a * step, shape[0]), min(b * step, shape[0])), *rest) for a, b in chunks)
+
+
+def among_replicas(layout: Layout, step: int) -> Layout:
+    """Return the layout in which ranks that hold the same block have rows of it each, from multiples of a step."""
+    blocks = list(layout.blocks)
+    for block in dict.fromkeys(layout.blocks):
+        (first, _), *rest = block
+        holders = [rank for rank, other in enumerate(layout.blocks) if other == block]
+        for rank, ((start, stop), *_) in zip(
+            holders, rows_in_steps(extent(block), len(holders), step), strict=True
+        ):
+            blocks[rank] = ((first + start, first + stop), *rest)
+    return Layout(layout.shape, tuple(blocks))

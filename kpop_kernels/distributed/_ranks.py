@@ -12,8 +12,8 @@ from ..optim._buckets import Work
 from ..optim._capture import Capture
 from ..optim._exchange import Exchange
 from ..optim._nonfinite import Finding, on_host
-from ._checkpoint import own_state, shared_states
-from ._layout import extent, layout_of, length, part
+from ._checkpoint import own_states, shared_states
+from ._layout import extent, layout_of, length, part, relative
 from ._ownership import Loads, imbalance
 from ._planner import Place, demand_of, places
 from ._statistics import Statistics
@@ -136,8 +136,8 @@ class Ranks(Exchange):
     def shared_states(self, states: Mapping[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         return shared_states(states, self._parameters(), self.place, self._transport)
 
-    def own_state(self, parameter: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
-        return own_state(parameter, saved, self.place(parameter), self._transport.rank)
+    def own_states(self, saved: Mapping[Tensor, Mapping[str, Any]]) -> dict[Tensor, dict[str, Any]]:
+        return own_states(saved, self.place, self._transport)
 
     def _parameters(self) -> list[Tensor]:
         optimizer = self._optimizer()
@@ -188,9 +188,11 @@ class Ranks(Exchange):
 
     def _part(self, parameter: Tensor, tensor: Tensor) -> Tensor:
         """Return the part that this rank updates of a parameter without an owner, or of its gradient."""
-        place = self.place(parameter)
+        place, rank = self.place(parameter), self._transport.rank
         local = self.local(tensor)
-        return part(local, place.layout.blocks[self._transport.rank]) if place.replicated else local
+        if place.layout is place.home:
+            return local
+        return part(local, relative(place.layout.blocks[rank], place.home.blocks[rank]))
 
     def _collect(self, work: Sequence[Work]) -> dict[int, Work]:
         """Return, by place among all work, what this rank is to do, with whole gradients of what it owns."""
@@ -251,6 +253,13 @@ class Ranks(Exchange):
                     targets[updater].append(target)
                     if not in_place:
                         arriving.append((part(local, blocks[updater]), updater, target))
+            elif place.owner is None and place.travels:
+                for replica in place.replicas(rank):
+                    outgoing[replica].append(results[i])
+                    form = extent(blocks[replica]), self._travels_as(item.parameter)
+                    expected[replica].append(form)
+                    here = part(local, relative(blocks[replica], place.home.blocks[rank]))
+                    arriving.append((here, replica, None))
             elif place.owner is not None:
                 if place.owner == rank:
                     for holder in place.layout.holders():
@@ -277,9 +286,8 @@ class Ranks(Exchange):
     def _move(
         self, work: Sequence[Work], outgoing: list[list[Tensor]], expected: list[list[Form]]
     ) -> list[list[Tensor]]:
-        """Move parts of parameters; nothing is said at all if none travels to an owner."""
-        places = [self.place(item.parameter) for item in work]
-        if all(place.owner is None or place.replicated for place in places):
+        """Move parts of parameters; nothing is said at all if no shard travels."""
+        if not any(self.place(item.parameter).travels for item in work):
             return [[] for _ in expected]
         return self._transport.move(outgoing, expected, self.local(work[0].parameter).device)
 
@@ -291,7 +299,7 @@ class Ranks(Exchange):
     def _old(self, item: Work) -> Tensor | None:
         """Return a copy of a parameter if its update is to travel, None if it travels itself or not at all."""
         place = self.place(self.original(item.parameter))
-        stays = place.owner is None and not place.replicated
+        stays = not (place.replicated or place.travels)
         same = self._travels_as(item.parameter) == item.parameter.dtype
         return None if stays or same else item.parameter.clone()
 

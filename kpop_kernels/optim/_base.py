@@ -374,10 +374,9 @@ class MatrixOptimizer(Optimizer, ABC):
         """Replace the state that torch cast to the parameters' dtypes by copies of what was saved."""
         saved_ids = [index for group in loaded["param_groups"] for index in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for index, parameter in zip(saved_ids, parameters, strict=True):
-            if index in loaded["state"]:
-                saved = loaded["state"][index]
-                self.state[parameter] = self._exchange.own_state(parameter, saved)
+        states = loaded["state"]
+        saved = {p: states[i] for i, p in zip(saved_ids, parameters, strict=True) if i in states}
+        self.state.update(self._exchange.own_states(saved))
         self._counts.clear()
         self._places.clear()
 

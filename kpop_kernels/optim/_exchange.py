@@ -66,9 +66,12 @@ class Exchange:
         """Return the states of a state dict, by number of the parameter, as all ranks together save them."""
         return dict(states)
 
-    def own_state(self, parameter: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
-        """Return copies of what is kept here of a parameter's saved state."""
-        return {key: copy_to(parameter, key, value) for key, value in saved.items()}
+    def own_states(self, saved: Mapping[Tensor, Mapping[str, Any]]) -> dict[Tensor, dict[str, Any]]:
+        """Return copies of what is kept here of the saved states of parameters."""
+        return {
+            parameter: {key: copy_to(parameter, key, value) for key, value in state.items()}
+            for parameter, state in saved.items()
+        }
 
 
 def copy_to(parameter: Tensor, key: str, value: Any) -> Any:

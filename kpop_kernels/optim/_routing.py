@@ -120,8 +120,10 @@ def validate_rules(owner: str, rules: Any) -> None:
 def rules_of(model: nn.Module) -> dict[str, Treatment]:
     """Return rules that leave a model's embeddings and output heads to Adam, for ``rules=``.
 
-    A head is a Linear layer with as many outputs as the model's largest embedding has entries. The names are
-    those of ``model.named_parameters()``, which the optimizer must then be given.
+    A head is a Linear layer with as many outputs as the model's largest embedding has entries; where some Linear
+    layer has as many inputs, so that hidden layers may have that many outputs too, only layers behind the last
+    one with other outputs are heads. The names are those of ``model.named_parameters()``, which the optimizer
+    must then be given.
 
     Args:
         model: The model that is trained.
@@ -131,8 +133,16 @@ def rules_of(model: nn.Module) -> dict[str, Treatment]:
     }
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
     vocabulary = max((module.num_embeddings for module in embeddings), default=0)
-    heads = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == vocabulary]
+    heads = _heads([m for m in model.modules() if isinstance(m, nn.Linear)], vocabulary)
     return {names[module.weight]: "adam" for module in (*embeddings, *heads)}
+
+
+def _heads(layers: list[nn.Linear], vocabulary: int) -> list[nn.Linear]:
+    """Return the layers, given in the model's order, whose outputs are over a vocabulary."""
+    if any(layer.in_features == vocabulary for layer in layers):
+        others = [i for i, layer in enumerate(layers) if layer.out_features != vocabulary]
+        layers = layers[others[-1] + 1 :] if others else layers
+    return [layer for layer in layers if layer.out_features == vocabulary]
 
 
 def as_matrices(tensor: Tensor, rule: Rule) -> Tensor:

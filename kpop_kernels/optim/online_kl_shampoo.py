@@ -146,6 +146,15 @@ class OnlineKLShampoo(MatrixOptimizer):
                     state[key] = state["exp_avg"].new_zeros(*rule.shape[:-2], packed_length(n))
         return state
 
+    def _cost(self, parameter: Tensor, group: dict[str, Any]) -> float:
+        """Return the operations of a step: those of `MatrixOptimizer._cost`; 27 products m³ make a root of L."""
+        cost, rule = super()._cost(parameter, group), self._rule(parameter, group)
+        if group["method"] == "eigh":
+            return cost
+        *batch, m, n = rule.shape
+        cubes = m**3 * rule.left + n**3 * rule.right
+        return cost + math.prod(batch) * (27 * 2 - 10) * cubes
+
     def _update(self, work: Sequence[Work]) -> None:
         self._adam_steps([item for item in work if "exp_avg_sq" in item.state])
         whitened = [item for item in work if "exp_avg_sq" not in item.state]

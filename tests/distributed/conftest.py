@@ -9,6 +9,6 @@ from tests.distributed.cluster import Cluster
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    ranks = Cluster(4)
+    ranks = Cluster()
     yield ranks
     ranks.close()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -70,7 +71,8 @@ GRADIENTS: dict[str, Gradients] = {
 
 def make(name: str, params: Sequence[Tensor]) -> Optimizer:
     """The optimizer of a case."""
-    rules = {"#9": "adam"}  # the one that is long enough for QClean's blocks
+    # The one that is long enough for QClean's blocks.
+    rules = {f"#{i}": "adam" for i, parameter in enumerate(params) if parameter.shape == (64, 80)}
     return OURS[name].make(params, weight_decay=0.1, rules=rules)
 
 
@@ -106,22 +108,19 @@ MESHES: dict[str, tuple[tuple[int, ...], tuple[Any, ...]]] = {
     "FSDP2 by columns": ((-1,), (Shard(-1),)),
     "FSDP2 but for some": ((-1,), (Shard(0),)),
     "HSDP": ((2, -1), (Replicate(), Shard(0))),
-    "tensor parallel": ((2, -1), (Shard(0), Shard(-1))),
+    "tensor parallel": ((-1, 2), (Shard(0), Shard(-1))),
 }
-"""Shape of the mesh and placements of the parameters."""
+"""Shape of the mesh, as far as there are ranks for it (-1 is all others), and placements of the parameters."""
 
 
-_meshes: dict[tuple[Any, str], DeviceMesh] = {}
-
-
+@cache
 def mesh_of(kind: str) -> DeviceMesh:
-    """The mesh of a kind of parallelism over all ranks, made once a process group."""
-    key = dist.group.WORLD, kind
-    if key not in _meshes:
-        sizes, _ = MESHES[kind]
-        rest = dist.get_world_size() // math.prod(n for n in sizes if n > 0)
-        _meshes[key] = init_device_mesh("cpu", tuple(rest if n < 0 else n for n in sizes))
-    return _meshes[key]
+    """The mesh of a kind of parallelism over all ranks."""
+    world = dist.get_world_size()
+    sizes = [min(n, world) for n in MESHES[kind][0]]
+    rest = world // math.prod(n for n in sizes if n > 0)
+    shape = tuple(rest if n < 0 else n for n in sizes)
+    return init_device_mesh("cpu", shape, mesh_dim_names=("outer", "inner")[: len(shape)])
 
 
 def distributed(parameter: Tensor, kind: str) -> Tensor:
@@ -134,12 +133,18 @@ def distributed(parameter: Tensor, kind: str) -> Tensor:
 
 
 def sharded(
-    name: str, kind: str, gradients: str = "usual", dtype: torch.dtype = torch.float32
-) -> tuple[list[Tensor], Any]:
+    name: str,
+    kind: str,
+    gradients: str = "usual",
+    dtype: torch.dtype = torch.float32,
+    comm_dtype: torch.dtype | None = None,
+) -> tuple[list[Tensor], dict[str, Any]]:
     """Parameters after training with each of them cut into shards, and facts of this rank."""
     whole = parameters(SHAPES, dtype)
     params = [nn.Parameter(distributed(parameter, kind)) for parameter in whole]
     optimizer = make(name, params)
+    if comm_dtype is not None:
+        shard(optimizer, comm_dtype=comm_dtype)
     for step in range(1, STEPS + 1):
         for index, (parameter, like) in enumerate(zip(params, whole, strict=True)):
             G = GRADIENTS[gradients](step, index, like)

@@ -20,10 +20,11 @@ from torch.optim import Optimizer
 
 from kpop_kernels.distributed import shard
 from tests.distributed.cluster import Cluster
-from tests.distributed.parity import OURS, SHAPES, distributed, make
+from tests.distributed.parity import OURS, distributed, make
 from tests.optim.conventions.workload import assert_identical, gradient, parameters
 
 SAVED_AFTER, LAST = 5, 10
+SHAPES = ((16, 12), (5, 3), (1, 7), (9,), (3, 6, 4), (64, 80))
 
 
 class Run:
@@ -118,21 +119,27 @@ def test_replicated_and_sharded_runs_read_each_others(cluster: Cluster, tmp_path
         assert_identical(values, wanted)
 
 
-def _full_state_dict(name: str, kind: str | None) -> dict[str, Any]:
+def _full_state_dict(name: str, kind: str | None) -> tuple[dict[str, Any], str]:
     run = Run(name, kind)
     run.steps(1, SAVED_AFTER)
     options = StateDictOptions(full_state_dict=True)
-    return get_optimizer_state_dict(run.model, run.optimizer, options=options)["state"]
+    state = get_optimizer_state_dict(run.model, run.optimizer, options=options)["state"]
+    return state, run.optimizer.explain()
 
 
 @pytest.mark.parametrize("kind", (None, "FSDP2"), ids=("replicated", "FSDP2"))
+@pytest.mark.parametrize("world", (2, 4))
 @pytest.mark.parametrize("name", ("KPOP", "QClean"))
-def test_a_full_state_dict_is_that_of_one_process(cluster: Cluster, name, kind):
+def test_a_full_state_dict_is_that_of_one_process(cluster: Cluster, name, world, kind):
+    """With QClean: codes of 8 bits that ranks rounded each in its part are those of the whole parameter."""
     alone = Run(name, None, replicate=False)
     alone.steps(1, SAVED_AFTER)
     wanted = get_optimizer_state_dict(alone.model, alone.optimizer)["state"]
-    for state in cluster.run(2, _full_state_dict, name, kind):
+    for state, explanation in cluster.run(world, _full_state_dict, name, kind):
         assert_identical(state, wanted)
+        assert "each rank its part" in explanation.splitlines()[SHAPES.index((64, 80)) + 1]
+    codes = [value for value in wanted[f"layers.{SHAPES.index((64, 80))}"].values() if value.ndim]
+    assert (torch.uint8 in {code.dtype for code in codes}) == (name == "QClean")
 
 
 def _resumed_from_a_full_one(name: str, kind: str | None, state: dict[str, Any]) -> list[Tensor]:

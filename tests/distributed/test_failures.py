@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 
 import kpop_kernels
 from kpop_kernels.distributed import shard
-from tests.distributed.cluster import Cluster
-from tests.distributed.parity import SHAPES, distributed, make, usual
+from tests.distributed.cluster import TIMEOUT, WATCHDOG, Cluster, Hang
+from tests.distributed.parity import OURS, SHAPES, distributed, make, usual
 from tests.optim.conventions.workload import parameters, set_gradients
 
 
@@ -37,12 +37,13 @@ def _dies_in_the_third_step(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ("replicated", "FSDP2"))
 def test_a_killed_rank_ends_the_others_with_an_error(kind):
-    ranks = Cluster(3)
+    ranks = Cluster()
     try:
+        ranks.run(3, torch.distributed.get_rank)  # processes take their time to start
         started = time.monotonic()
         with pytest.raises(AssertionError, match="rank 1: the process has died") as raised:
             ranks.run(3, _dies_in_the_third_step, kind)
-        assert time.monotonic() - started < 60
+        assert time.monotonic() - started < TIMEOUT
         for survivor in (0, 2):
             assert f"rank {survivor}: Traceback" in str(raised.value)
     finally:
@@ -63,7 +64,7 @@ def _enters_what_its_own_gradients_say() -> None:
 
 
 def test_ranks_that_do_not_agree_are_noticed():
-    ranks = Cluster(2, timeout=5)
+    ranks = Cluster(timeout=5)
     try:
         with pytest.raises(AssertionError, match=r"Traceback|died"):
             ranks.run(2, _enters_what_its_own_gradients_say)
@@ -71,29 +72,80 @@ def test_ranks_that_do_not_agree_are_noticed():
         ranks.close()
 
 
-def test_one_process_needs_nothing_of_torch_distributed():
-    """Neither does the package import it outside this folder, nor this folder when it steps."""
+def _sleeps() -> None:
+    if torch.distributed.get_rank() == 1:
+        time.sleep(600)
+
+
+def test_the_watchdog_ends_a_rank_that_does_not_return(monkeypatch):
+    assert WATCHDOG == 60
+    monkeypatch.setattr("tests.distributed.cluster.WATCHDOG", 5.0)
+    ranks = Cluster()
+    try:
+        with pytest.raises(Hang, match=r"ranks \[1\] have not returned"):
+            ranks.run(2, _sleeps)
+        assert ranks.run(2, torch.distributed.get_rank) == [0, 1]  # others take the place of the killed ones
+    finally:
+        ranks.close()
+
+
+def _mentions_of_torch_distributed(tree: ast.AST) -> list[str]:
+    """What a module imports, or reaches through torch, of torch.distributed."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names.append(f"{node.value.id}.{node.attr}")
+    return [name for name in names if name.startswith("torch.distributed")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    (
+        "import torch.distributed",
+        "from torch import distributed",
+        "from torch.distributed.tensor import DTensor",
+        "torch.distributed.barrier()",
+    ),
+)
+def test_mentions_are_found(source):
+    assert _mentions_of_torch_distributed(ast.parse(source))
+    assert not _mentions_of_torch_distributed(ast.parse("from torch.nn import Linear\ntorch.ones(2)"))
+
+
+def test_nothing_outside_this_folder_mentions_torch_distributed():
     package = Path(kpop_kernels.__file__).parent
     files = [path for path in package.rglob("*.py") if "distributed" not in path.relative_to(package).parts]
     assert len(files) > 50
     for path in files:
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.startswith("torch.distributed") for name in names), path
-    program = """
+        assert not _mentions_of_torch_distributed(ast.parse(path.read_text())), path
+
+
+ONE_PROCESS = """
 import sys, torch
-from kpop_kernels.optim import KPOP
-model = torch.nn.Linear(4, 3)
-optimizer = KPOP(model.named_parameters())
-optimizer.attach(model)
-for _ in range(2):
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-KPOP(model.named_parameters()).load_state_dict(optimizer.state_dict())
-assert not [name for name in sys.modules if name.startswith("kpop_kernels.distributed")]
+from kpop_kernels import optim
+for name in sys.argv[1:]:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 3))
+    optimizer = getattr(optim, name)(model.named_parameters())
+    if name == "KPOP":
+        optimizer.attach(model)
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    getattr(optim, name)(model.named_parameters()).load_state_dict(optimizer.state_dict())
+    optimizer.explain()
+loaded = [name for name in sys.modules if name.startswith("kpop_kernels.")]
+assert "kpop_kernels.optim" in loaded
+assert not [name for name in loaded if name.startswith("kpop_kernels.distributed")]
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_one_process_loads_nothing_of_this_folder():
+    """torch itself loads torch.distributed; that we do not is that no module which uses it is loaded."""
+    subprocess.run([sys.executable, "-c", ONE_PROCESS, *OURS], check=True)
 
 
 def test_without_process_groups_sharding_does_nothing():

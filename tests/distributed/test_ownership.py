@@ -1,5 +1,6 @@
 """Who owns what: a function of the tasks alone, even in work and in memory."""
 
+import itertools
 import random
 
 import pytest
@@ -16,8 +17,38 @@ def test_equal_tasks_are_dealt_out_in_order():
 
 def test_the_longest_goes_first():
     loads = Loads.none(2)
-    assert assign([Task(w, w) for w in (2, 3, 3, 4, 4)], loads) == [0, 0, 1, 0, 1]
-    assert loads.work == [9.0, 7.0]
+    assert assign([Task(w, w) for w in (1, 2, 3, 4)], loads) == [0, 1, 1, 0]
+    assert loads.work == [5.0, 5.0]
+
+
+def test_exchanges_mend_what_the_longest_first_spoil():
+    loads = Loads.none(2)  # the longest first: 4 + 3 + 2 and 4 + 3
+    owners = assign([Task(w, w) for w in (2, 3, 3, 4, 4)], loads)
+    assert loads.work == loads.memory == [8.0, 8.0]
+    assert owners[3] == owners[4] and owners[0] == owners[1] == owners[2] != owners[3]
+
+
+def test_a_task_that_no_other_rank_can_take_stays():
+    loads = Loads.none(3)
+    owners = assign([Task(100, 1), *[Task(1, 1)] * 4], loads)
+    assert loads.work == [100.0, 2.0, 2.0] and owners == [0, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_largest_load_is_near_the_least_possible(seed):
+    rng = random.Random(seed)
+    tasks = [Task(rng.choice((1, 2, 5, 9)), rng.choice((1, 3, 4))) for _ in range(7)]
+    loads = Loads.none(3)
+    assign(tasks, loads)
+
+    def largest(owners: tuple[int, ...]) -> float:
+        other = Loads.none(3)
+        for owner, task in zip(owners, tasks, strict=True):
+            other.add(owner, task)
+        return max(imbalance(other.work), imbalance(other.memory))
+
+    least = min(map(largest, itertools.product(range(3), repeat=7)))
+    assert least <= max(imbalance(loads.work), imbalance(loads.memory)) <= 1.2 * least
 
 
 def test_memory_counts_as_much_as_work():

@@ -37,6 +37,7 @@ def _train(
     accumulate: int = 1,
     dropped: bool = False,
     one_takes_the_detour: bool = False,
+    frozen: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Train on equal parts of each batch; return parameters, the factors that are here, and what left early."""
@@ -57,8 +58,10 @@ def _train(
         if kind == "DDP":
             shard(optimizer)
         optimizer.attach(model, center=center)
-        data, early = torch.Generator().manual_seed(1), 0
+        data, early, sizes = torch.Generator().manual_seed(1), 0, set()
         for step in range(STEPS):
+            if frozen:
+                model.last.weight.requires_grad_(step not in (2, 3))
             for dropping in (True, False) if dropped and step == 2 else (False,):
                 for _ in range(accumulate):
                     x, y = torch.randn(64, 12, generator=data), torch.randn(64, 5, generator=data)
@@ -69,7 +72,9 @@ def _train(
                 if dropping:
                     optimizer.zero_grad()
             if kind is not None and optimizer._exchange._statistics is not None:
-                early += len(optimizer._exchange._statistics._flights)
+                flights = optimizer._exchange._statistics._flights
+                early += len(flights)
+                sizes |= {flight.buffer.numel() for flight in flights}
             optimizer.step()
             optimizer.zero_grad()
     finally:
@@ -81,7 +86,7 @@ def _train(
         if side in optimizer.state[parameter]
     }
     whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
-    return {"values": [p.detach() for p in whole], "factors": factors, "early": early}
+    return {"values": [p.detach() for p in whole], "factors": factors, "early": early, "sizes": sizes}
 
 
 def _train_with(kind: str | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -110,6 +115,21 @@ def test_factors_are_those_of_the_whole_batch(cluster: Cluster, kind, world, opt
         torch.testing.assert_close(run["values"], expected["values"], rtol=1e-9, atol=1e-12)
         # After the first step everything but what accumulates leaves during the backward pass.
         assert run["early"] == 3 * (STEPS - 1)
+        # The triangles of both sides, a count of rows for each, in two digits, and a sum if it is centered.
+        sides = ((12, 24), (24, 24), (24, 5))
+        sums = int(OPTIONS[options].get("center", False))
+        assert run["sizes"] == {sum(n * (n + 1) // 2 + n * sums + 2 for n in pair) for pair in sides}
+
+
+@pytest.mark.parametrize("kind", ("DDP", "FSDP2"))
+def test_a_layer_may_be_frozen_for_a_while(cluster: Cluster, kind):
+    expected = _train(None, frozen=True, factor_norm="rows")
+    for run in cluster.run(2, _train_with, kind, {"frozen": True, "factor_norm": "rows"}):
+        torch.testing.assert_close(run["values"], expected["values"], rtol=1e-9, atol=1e-12)
+        for key, factor in run["factors"].items():
+            torch.testing.assert_close(factor, expected["factors"][key], rtol=1e-10, atol=1e-14)
+    free = _train(None, factor_norm="rows")
+    assert not all(map(torch.equal, free["values"], expected["values"]))
 
 
 def test_a_layer_that_one_rank_does_not_pass_stops_nobody(cluster: Cluster):

@@ -197,6 +197,13 @@ def test_rules_of_a_model_leave_embeddings_and_heads_to_adam():
     assert rules_of(nn.Linear(3, 2)) == {}
 
 
+def test_hidden_layers_as_wide_as_the_vocabulary_are_no_heads():
+    hidden = nn.Sequential(nn.Linear(4, 11), nn.Linear(4, 11), nn.Linear(11, 4))
+    heads = nn.ModuleList([nn.Linear(4, 11), nn.Linear(4, 11)])
+    model = nn.ModuleDict({"embed": nn.Embedding(11, 4), "hidden": hidden, "heads": heads})
+    assert set(rules_of(model)) == {"embed.weight", "heads.0.weight", "heads.1.weight"}
+
+
 def test_rules_choose_the_treatment_by_name_and_explain_says_so():
     model = small_language_model()
     optimizer = SOAP(model.named_parameters(), rules={"mix.*": "right", **rules_of(model)})
