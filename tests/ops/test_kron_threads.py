@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.ops import test_kl_gram_ema, test_kron_adam, test_kron_adam8, test_whiten
+from tests.ops import test_gram_ema, test_kl_gram_ema, test_kron_adam, test_kron_adam8, test_whiten
 from tests.ops.launch import CPU, Launcher, assert_same_bits
 
 # Batches of fewer and of more matrices than there are threads: these share a product or take one each.
@@ -47,6 +47,13 @@ CASES = {
         ("param",),
         {"lr": LR, "weight_decay": 0.2, "maximize": True},
         {"scale": [1.5 + i for i in COUNT], "found_inf": [None] * len(COUNT)},
+    ),
+    "gram_ema": (
+        "gram_ema_",
+        lambda generator, batch, m, n, _: test_gram_ema.arguments(generator, batch, m, n, "left"),
+        test_gram_ema.WRITTEN,
+        test_gram_ema.SCALARS,
+        {"side": ["left"] * len(SHAPES)},
     ),
     "kl_gram_ema": (
         "kl_gram_ema_",
@@ -119,7 +126,7 @@ def test_a_list_is_one_call(generator, case, monkeypatch):
     assert len(counting.calls) == 1
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "kl_gram_ema"])
+@pytest.mark.parametrize("case", [case for case in CASES if "gram_ema" not in case])
 @pytest.mark.parametrize("variant", CPU)
 def test_each_item_has_its_own_found_inf(generator, variant, case):
     op, arguments, written, scalars, lists = CASES[case]

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .gram import gram_ema_
 from .native import kernels, threads
 from .products import address, batch, is_short, product, single, two_sided, write_back
+from .symmetric import syrk
 
 
 def whiten_foreach(
@@ -80,5 +80,5 @@ def _with_blas(
 ) -> None:
     """Update one factor: the whitened gradient by BLAS, half of the symmetric product by our own."""
     depth = G.shape[-1 if side == "left" else -2]
-    gram_ema_(S, product(L, G, R), beta=beta, alpha=(1 - beta) / max(depth, 1), side=side)
+    syrk(product(L, G, R), C=S, alpha=(1 - beta) / max(depth, 1), beta=beta, side=side, out=S)
     S.diagonal(dim1=-2, dim2=-1).add_(eps)
