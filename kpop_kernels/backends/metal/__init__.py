@@ -28,6 +28,7 @@ FILES: dict[str, str] = {
     "newton_schulz_foreach": "newton_schulz",
     "symm_mm": "symmetric",
     "syrk": "symmetric",
+    "gram_ema_": "gram",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 
