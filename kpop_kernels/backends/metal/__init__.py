@@ -29,6 +29,8 @@ FILES: dict[str, str] = {
     "symm_mm": "symmetric",
     "syrk": "symmetric",
     "gram_ema_": "gram",
+    "kron_rotate": "kron_rotate",
+    "kron_adam_": "kron_adam",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 

@@ -49,6 +49,12 @@ def lines(X: Tensor, *, shared: bool = False) -> Lines:
     return Lines(X.contiguous(), number, depth, (batch, depth, 1))
 
 
+def tiles_of(out: Tensor) -> int:
+    """Return how many tiles the matrices of a batch have."""
+    rows, columns = out.shape[-2:]
+    return out.shape[:-2].numel() * -(-rows // TILE) * -(-columns // TILE)
+
+
 def launch_tiles(
     source_name: str,
     kernel_name: str,
@@ -83,7 +89,7 @@ def launch_tiles(
         _shader.kernel(source_name, kernel_name)(
             *factors,
             *buffers,
-            [first, *shape, *left.strides, *right.strides, *flags],
+            [first, *shape, *left.strides, *right.strides, *map(int, flags)],
             *others,
             threads=min(a_launch, tiles - first) * _THREADS,
             group_size=_THREADS,

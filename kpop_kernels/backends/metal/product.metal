@@ -2,7 +2,8 @@
 //
 // A threadgroup computes a tile of 64 x 64 with four simdgroups of 32 x 32, in fragments of 8 x 8 that stay in
 // registers. Both factors are staged in threadgroup memory as float, 16 deep, with rows that lie 20 and 68
-// floats apart so that the lanes of a fragment meet different banks: 9472 bytes, which the sums take over.
+// floats apart so that the lanes of a fragment meet different banks: 9472 bytes, which the sums take over. A
+// thread keeps 32 sums in fragments, 32 that it has collected from them, and 16 elements of the factors.
 //
 // Of two factors with r and c lines of depth d a launch moves d (r ceil(c / 64) + c ceil(r / 64)) elements to
 // threadgroup memory; groups that run side by side share them in the cache, so that memory is read about once.
