@@ -98,6 +98,14 @@ def test_reading_the_upper_triangle_is_caught(monkeypatch, generator, order):
     assert not reads_the_lower_triangle(generator)
 
 
+def test_a_single_chain_of_long_sums_is_caught(monkeypatch, generator):
+    """Its rounding errors add up to more than the operator promises."""
+    edit = lambda source: replace_once(source, "kChunk = 256;", "kChunk = 8192;")
+    serve_metal(monkeypatch, edit=edit)
+    with pytest.raises(AssertionError, match="S: error"):
+        check("metal", arguments(generator, (), 96, 4096, "left"), "left")
+
+
 def test_a_covariance_in_float32_is_updated_where_it_lies(monkeypatch):
     """No copy of it is made: what the kernel reads and writes is the memory of S."""
     seen = []

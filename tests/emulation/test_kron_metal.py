@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kpop_kernels import backends
-from kpop_kernels.backends.metal import _products, _shader
+from kpop_kernels.backends.metal import _passes, _products, _shader
 from kpop_kernels.backends.metal import kron_adam as launcher
 from kpop_kernels.backends.metal._adam import update_scalars
 from python_ref.kron import adam
@@ -168,7 +168,7 @@ def test_numbers_on_the_host_travel_with_the_launch(monkeypatch, generator, kind
     serve_metal(monkeypatch)
     tensors = arguments(generator, (2,), 9, 7, kinds)
     by_tensor = launch("metal", tensors)
-    by_value = lambda *numbers: update_scalars(torch.device("mps"), *numbers[1:])
+    by_value = lambda _, *numbers, **step: update_scalars(torch.device("mps"), *numbers, **step)
     monkeypatch.setattr(launcher, "update_scalars", by_value)
     assert_same_bits(launch("metal", tensors), by_tensor)
     untouched = launch("metal", tensors, found_inf=torch.tensor(1.0))
@@ -249,7 +249,7 @@ def test_pieces_are_the_whole(monkeypatch, generator, kinds):
     whole = launch("metal", tensors, exp_avg_basis="original")
     launches = len(compiler.launches)
     monkeypatch.setattr(_products, "_TILES_PER_LAUNCH", 4)
-    monkeypatch.setattr(launcher, "_ELEMENTS_PER_LAUNCH", 1000)
+    monkeypatch.setattr(_passes, "_ELEMENTS_PER_LAUNCH", 1000)
     assert_same_bits(launch("metal", tensors, exp_avg_basis="original"), whole)
     assert len(compiler.launches) == launches + (4 + 6 * 2 if kinds == BOTH else 4)
 
@@ -282,7 +282,7 @@ def test_indices_reach_beyond_32_bits(monkeypatch):
     for left in (Q, None):
         asked.clear()
         tensors = [huge.clone() for _ in range(4)]
-        monkeypatch.setattr(launcher, "update_scalars", lambda *_: [0.0] * 5)
+        monkeypatch.setattr(launcher, "update_scalars", lambda *_, **__: [0.0] * 5)
         launcher.kron_adam_(*tensors, left, None, lr=number, step=number, **options)
         integers = [next(a for a in args if isinstance(a, list)) for args, _ in asked]
         assert max(grid["threads"] for _, grid in asked) < 2**32

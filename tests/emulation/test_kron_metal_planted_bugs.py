@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from kpop_kernels.backends.metal import _products, _shader, kron_adam, kron_rotate
+from kpop_kernels.backends.metal import _passes, _products, _shader, kron_adam, kron_rotate
 from python_ref.kron import adam
 from tests.emulation.metal_backend import Bands, emulate, mutated, replace_once, require_clang
 from tests.emulation.metal_emulator import ORDERS
@@ -36,7 +36,7 @@ def is_right(monkeypatch, edit=str, module=kron_adam, cases=CASES, **choices):
     """Run every form of the operator on an edited source; tell whether results, inputs and bands are right."""
     emulate(monkeypatch, edit=lambda source: edit(NARROW.sub("", source)), **choices)
     # A pass that goes on past its end steps twice on the first element of the next piece.
-    monkeypatch.setattr(kron_adam, "_ELEMENTS_PER_LAUNCH", 2000)
+    monkeypatch.setattr(_passes, "_ELEMENTS_PER_LAUNCH", 2000)
     generator = torch.Generator().manual_seed(3)
     return all([_one_is_right(module, arguments(generator, *case[:4]), case[4]) for case in cases])
 
@@ -102,7 +102,7 @@ ADAM_BUGS = {
     "corrections swapped": ("{update[0], update[1],", "{update[1], update[0],"),
     "no limit below": ("N = N < -u.limit ? -u.limit : N;", ""),
     "eps inside of the root": ("numerator, root + u.eps)", "numerator, precise::sqrt(root * root + u.eps))"),
-    "no decay": ("as_type<float>(parameter), u.decay,", "as_type<float>(parameter), 1.0f,"),
+    "no decay": ("as_type<float>(parameter), update[3],", "as_type<float>(parameter), 1.0f,"),
     "first moment that is not stored": ("  store(exp_avg, at, float_bits(m));\n", ""),
     "second moment that is not stored": ("  store(exp_avg_sq, at, float_bits(v));\n", ""),
     "pass that skips": ("(ulong(group) * kPassElements + i)", "(ulong(group) + i)"),
@@ -117,16 +117,21 @@ ADAM_BUGS = {
 
 @pytest.mark.parametrize("bug", PRODUCT_BUGS)
 def test_a_wrong_product_is_caught(monkeypatch, bug):
-    """The text is in both sources: of the rotation, and of the products that end in Adam and the update."""
+    """The text is in every source: those of the rotation, and of the products that end in Adam or the update."""
     assert not is_right(monkeypatch, lambda source: replace_once(source, *PRODUCT_BUGS[bug]))
 
 
 @pytest.mark.parametrize("bug", ADAM_BUGS)
 def test_a_wrong_step_is_caught(monkeypatch, bug):
-    def edit(source):
-        return replace_once(source, *ADAM_BUGS[bug]) if "adam_product" in source else source
+    planted = []
 
-    assert not is_right(monkeypatch, edit)
+    def edit(source):
+        if ADAM_BUGS[bug][0] not in source:
+            return source
+        planted.append(source)
+        return replace_once(source, *ADAM_BUGS[bug])
+
+    assert not is_right(monkeypatch, edit) and planted
 
 
 LAUNCHER_BUGS = {

@@ -14,21 +14,26 @@ def weights(beta1: float, beta2: float, eps: float, limit: float) -> list[float]
 def update_scalars(
     device: torch.device,
     lr: Tensor,
-    step: Tensor,
     found_inf: Tensor | None,
-    betas: tuple[float, float],
     weight_decay: float,
+    *,
+    scale: float = 1.0,
+    step: Tensor | None = None,
+    betas: tuple[float, float] = (0.0, 0.0),
 ) -> Tensor | list[float]:
-    """Return 1 / (1 - β₁ᵗ), 1 / (1 - β₂ᵗ), lr, 1 - lr·weight_decay and found_inf, or 0 for None.
+    """Return 1 / (1 - β₁ᵗ), 1 / (1 - β₂ᵗ), lr·scale, 1 - lr·weight_decay and found_inf, or 0 for None.
 
-    They are numbers where all of them are on the host; nothing waits for the device.
+    They are numbers where all of them are on the host; nothing waits for the device. Without Adam there is no
+    step, and there are no corrections.
     """
-    found_inf = torch.zeros_like(step) if found_inf is None else found_inf
+    found_inf = torch.zeros_like(lr) if found_inf is None else found_inf
+    step = torch.ones_like(lr) if step is None else step
     on_device = any(tensor.device == device for tensor in (lr, step, found_inf))
     place = device if on_device else torch.device("cpu")
     wide = torch.float32 if place.type == "mps" else torch.float64
     t, rate, found = (tensor.to(device=place, dtype=wide) for tensor in (step, lr, found_inf))
-    scalars = torch.stack([*(_correction(beta, t) for beta in betas), rate, 1 - rate * weight_decay, found])
+    corrections = [_correction(beta, t) for beta in betas]
+    scalars = torch.stack([*corrections, rate * scale, 1 - rate * weight_decay, found])
     narrow = scalars.to(torch.float32)
     return narrow if on_device else narrow.tolist()
 

@@ -27,7 +27,7 @@ kernel void adam8(device P* param                [[buffer(0)]],
   if (is_left_out(update)) return;
   const Share share = share_of(prm, group, thread_id, group_threads);
   const float minus_zero = negative_zero(prm[1]);
-  const Update u = update_of(weights, update);
+  const Normalization u = normalization_of(weights, update);
   uint W[kElements], g[kElements], m[kElements], v[kElements];
   load(param, share, W);
   load(grad, share, g);
@@ -49,7 +49,7 @@ kernel void adam8(device P* param                [[buffer(0)]],
   store_dynamic(v, scale, false, buckets, share, minus_zero, v_codes);
   store_absmax(scale, share, v_absmax);
   for (uint i = 0u; i < kElements; ++i) {
-    W[i] = moved(W[i], normalized(m[i], v[i], u, minus_zero), u, minus_zero);
+    W[i] = moved(W[i], normalized(m[i], v[i], u, minus_zero), update, minus_zero);
   }
   store_all(param, share, W);
 }

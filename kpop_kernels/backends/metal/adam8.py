@@ -43,7 +43,7 @@ def adam8_(
             (W, grad.contiguous(), m_codes, v_codes),
             blocks,
             weights(beta1, beta2, eps, limit),
-            update_scalars(param.device, lr, step, found_inf, (beta1, beta2), weight_decay),
+            update_scalars(param.device, lr, found_inf, weight_decay, step=step, betas=(beta1, beta2)),
             bound_step(step, param.device),
             dynamic_map(False, param.device),
             dynamic_buckets(False, param.device),

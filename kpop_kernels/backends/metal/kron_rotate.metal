@@ -44,3 +44,7 @@ template [[host_name("product_float32_bfloat16_bfloat16")]] [[kernel]]
 decltype(product<float, bfloat, bfloat>) product<float, bfloat, bfloat>;
 template [[host_name("product_bfloat16_float32_bfloat16")]] [[kernel]]
 decltype(product<bfloat, float, bfloat>) product<bfloat, float, bfloat>;
+template [[host_name("product_float16_float32_float32")]] [[kernel]]
+decltype(product<half, float, float>) product<half, float, float>;
+template [[host_name("product_bfloat16_float32_float32")]] [[kernel]]
+decltype(product<bfloat, float, float>) product<bfloat, float, float>;
