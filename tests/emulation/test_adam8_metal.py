@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from kpop_kernels.backends.metal import adam8 as launcher
+from kpop_kernels.backends.metal._adam import update_scalars
 from tests.emulation.metal_backend import require_clang, run_guarded, serve_metal
 from tests.emulation.metal_cases import in_every_mode
 from tests.guards import bits
@@ -141,9 +141,10 @@ def test_lists_are_their_items(monkeypatch):
 
 
 def test_scalars_on_the_host_travel_with_the_launch():
-    numbers = (torch.tensor(0.01), torch.tensor(7), None, (0.9, 0.0), 0.1)
-    on_host = launcher.update_scalars(torch.device("mps"), *numbers)
+    numbers = (torch.tensor(0.01), None, 0.1)
+    step = {"step": torch.tensor(7), "betas": (0.9, 0.0)}
+    on_host = update_scalars(torch.device("mps"), *numbers, **step)
     exact = [1 / (1 - 0.9**7), 1.0, 0.01, 1 - 0.01 * 0.1, 0.0]
     assert isinstance(on_host, list) and on_host == pytest.approx(exact, rel=1e-7)
-    on_device = launcher.update_scalars(torch.device("cpu"), *numbers)
+    on_device = update_scalars(torch.device("cpu"), *numbers, **step)
     assert isinstance(on_device, torch.Tensor) and on_device.tolist() == on_host

@@ -47,7 +47,8 @@ def test_large_symmetric_products_are_halves(monkeypatch, pytestconfig, method):
     result = backends.get("metal").newton_schulz(X, coefficients=flat, **options)
     assert relative_error(result, oracle.map_singular_values(X, STEPS)) <= 2e-5
     standard, gram = 2 * 5, 2 + 5 + 3 + 2 * 3
-    assert compiler.launches == ["symmetric_product_float32"] * (standard if method == "standard" else gram)
+    products = standard if method == "standard" else gram
+    assert compiler.launches == ["symmetric_product_float32_float32"] * products
     out = [torch.empty_like(X[0]), torch.empty_like(X)]
     backends.get("metal").newton_schulz_foreach([X[0], X], out, coefficients=flat, **options)
     assert relative_error(out[1], result) <= 1e-5 and relative_error(out[0][None], result[:1]) <= 1e-5

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kpop_kernels import backends
+from kpop_kernels.backends.metal import _products, _shader
 from kpop_kernels.backends.metal import symmetric as launcher
 from tests.emulation.metal_backend import emulate, replace_once, require_clang, run_guarded, serve_metal
 from tests.emulation.metal_emulator import ORDERS
@@ -67,19 +68,18 @@ def test_every_tile_of_the_folded_triangle_is_computed_once(backend, monkeypatch
     X = normal(3, n, 2)
     whole = backend.syrk(X, C=None, alpha=1.0, beta=0.0, side="left")
     assert relative_error(whole, X.double() @ X.double().mT) <= 1e-6
-    monkeypatch.setattr(launcher, "_TILES_PER_LAUNCH", 4)
+    monkeypatch.setattr(_products, "_TILES_PER_LAUNCH", 4)
     pieces = backend.syrk(X, C=None, alpha=1.0, beta=0.0, side="left", out=torch.full_like(whole, torch.nan))
     assert torch.equal(pieces, whole)
 
 
 def test_indices_reach_beyond_32_bits(monkeypatch):
     """The offset of an item, and the number of a tile, are computed in 64 bits."""
-    source = launcher._shader.read_source("symmetric")
-    assert re.search(r"const ulong first = tile\.item \* n \* depth;", source)
+    source = _shader.read_source("symmetric")
+    assert re.search(r"struct Tile {\n  ulong item;", source)
+    assert "A + tile.item * ulong(prm[4]) + tile.row * rows.line" in source
     asked = []
-    monkeypatch.setattr(
-        launcher._shader, "kernel", lambda *names: lambda *args, **grid: asked.append((args, grid))
-    )
+    monkeypatch.setattr(_shader, "kernel", lambda *names: lambda *args, **grid: asked.append((args, grid)))
     X = torch.empty(2**20, 64, 1, device="meta")
     launcher.syrk(X, C=None, alpha=1.0, beta=0.0, side="left", out=torch.empty(2**20, 64, 64, device="meta"))
     assert sum(grid["threads"] for _, grid in asked) == 2**27
@@ -119,11 +119,11 @@ def test_without_a_bug_all_is_right(monkeypatch):
     assert is_right(planted(monkeypatch, str))
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_a_dropped_barrier_is_caught(monkeypatch, index):
     def edit(source):
         before, after = source.split(BARRIER)[: index + 1], source.split(BARRIER)[index + 1 :]
-        assert len(before) + len(after) == 6
+        assert len(before) + len(after) == 7
         return BARRIER.join(before) + BARRIER.join(after)
 
     assert not is_right(planted(monkeypatch, edit))
@@ -133,11 +133,11 @@ def test_a_dropped_barrier_is_caught(monkeypatch, index):
     ("old", "new"),
     [
         ("line < lines.count && from + k < depth", "line < lines.count"),
-        ("tile.row = folded ? tiles - 1u + odd - y : y;", "tile.row = folded ? tiles - 1u - y : y;"),
-        ("if (j >= place.n || i > j) continue;", "if (j > place.n || i > j) continue;"),
+        ("(folded ? tiles - 1u + odd - y : y)", "(folded ? tiles - 1u - y : y)"),
+        ("if (i >= place.n || j > i) continue;", "if (i > place.n || j > i) continue;"),
         ("store(out, ulong(j) * place.n + i,", "store(out, ulong(i) * place.n + j,"),
-        ("simdgroup % 2u * kHalf", "simdgroup / 2u * kHalf"),
-        ("value = fma(beta, C[at], value);", "value = fma(beta, C[at], staged[r * kRightStride + c]);"),
+        ("simdgroup % 2u * kHalf, recent", "simdgroup / 2u * kHalf, recent"),
+        ("value = fma(beta, C[at], value);", "value = fma(beta, C[at], sums[q]);"),
     ],
 )
 def test_a_wrong_index_is_caught(monkeypatch, old, new):

@@ -28,6 +28,13 @@ FILES: dict[str, str] = {
     "newton_schulz_foreach": "newton_schulz",
     "symm_mm": "symmetric",
     "syrk": "symmetric",
+    "gram_ema_": "gram",
+    "kron_rotate": "kron_rotate",
+    "kron_adam_": "kron_adam",
+    "rebase_moments_": "rebase_moments",
+    "whiten": "whiten",
+    "whiten_update_": "whiten",
+    "kl_gram_ema_": "whiten",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 

@@ -1,27 +1,10 @@
 // Adam with both moments in blocks, in one pass: per element parameter and gradient in, the parameter out (4
 // or 2 bytes each), 2 bytes of codes in and out, and 9 bytes a block in and out.
+#include "adam_update.metal"
 #include "moments.metal"
 
-struct Update {
-  float correction1, correction2, lr, decay, eps, limit;
-};
-
-// decay W - lr N, where N = (m c1) / (sqrt(v c2) + eps) within +-limit; NaN where a moment is NaN. Square root
-// and quotient are the GPU's: moments are promised bit for bit, parameters are not.
-static inline uint updated(uint parameter, uint m, uint v, Update u, float minus_zero) {
-  const float root = precise::sqrt(multiply_rounded(as_type<float>(v), u.correction2, minus_zero));
-  const float numerator = multiply_rounded(as_type<float>(m), u.correction1, minus_zero);
-  float N = precise::divide(numerator, root + u.eps);
-  N = N > u.limit ? u.limit : N;
-  N = N < -u.limit ? -u.limit : N;
-  const float kept = multiply_rounded(as_type<float>(parameter), u.decay, minus_zero);
-  const float result = kept - multiply_rounded(u.lr, N, minus_zero);
-  return is_finite(m) && !is_nan(v) ? as_type<uint>(result) : kQuietNan;
-}
-
 // prm: number of elements, elements of a block, seed, stream, offset, whether to ascend.
-// weights: beta1, 1 - beta1, beta2, 1 - beta2, eps, limit of |N|.
-// update: 1 / (1 - beta1^t), 1 / (1 - beta2^t), lr, 1 - lr weight_decay, found_inf.
+// weights, update: see adam_update.metal.
 template <typename P, typename G>
 [[max_total_threads_per_threadgroup(512)]]
 kernel void adam8(device P* param                [[buffer(0)]],
@@ -41,10 +24,10 @@ kernel void adam8(device P* param                [[buffer(0)]],
                   uint thread_id     [[thread_index_in_threadgroup]],
                   uint group_threads [[threads_per_threadgroup]]) {
   threadgroup uint4 partial[kMaxThreads];
-  if (magnitude(as_type<uint>(update[4])) != 0u) return;
+  if (is_left_out(update)) return;
   const Share share = share_of(prm, group, thread_id, group_threads);
   const float minus_zero = negative_zero(prm[1]);
-  const Update u = {update[0], update[1], update[2], update[3], weights[4], weights[5]};
+  const Normalization u = normalization_of(weights, update);
   uint W[kElements], g[kElements], m[kElements], v[kElements];
   load(param, share, W);
   load(grad, share, g);
@@ -66,7 +49,7 @@ kernel void adam8(device P* param                [[buffer(0)]],
   store_dynamic(v, scale, false, buckets, share, minus_zero, v_codes);
   store_absmax(scale, share, v_absmax);
   for (uint i = 0u; i < kElements; ++i) {
-    W[i] = updated(W[i], m[i], v[i], u, minus_zero);
+    W[i] = moved(W[i], normalized(m[i], v[i], u, minus_zero), update, minus_zero);
   }
   store_all(param, share, W);
 }
