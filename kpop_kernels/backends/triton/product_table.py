@@ -138,16 +138,21 @@ def _table(group: list[Product], tiles: list[int]) -> Tensor:
         row = (start, *product.numbers, *(tensor.data_ptr() for tensor in product.tensors))
         scalars = product.scalars.data_ptr() if isinstance(product.scalars, Tensor) else 0
         rows.append(row + (0,) * (SCALARS.value - len(row)) + (scalars,))
-    device = group[0].a.device
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    return kept_table(tuple(rows), group[0].a.device)
+
+
+def kept_table(rows: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+    """Return a table on the device; tables are kept, for a step of training often has the addresses of another."""
+    if device.type != "cuda":
+        return _kept(rows, device, None)
+    if torch.cuda.is_current_stream_capturing():
         # Memory of a graph has its values when the graph is replayed: nothing else may read it.
         return to_device(rows, torch.int64, device)
-    return _kept(tuple(rows), device, torch.cuda.current_stream(device) if device.type == "cuda" else None)
+    return _kept(rows, device, torch.cuda.current_stream(device))
 
 
 @lru_cache(maxsize=256)
 def _kept(rows: tuple[tuple[int, ...], ...], device: torch.device, stream: Any) -> Tensor:
-    """Return a table; tables are kept, for a step of training mostly has the addresses of an earlier one."""
     return to_device(rows, torch.int64, device)
 
 
