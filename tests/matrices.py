@@ -14,6 +14,13 @@ def orthogonal(generator: torch.Generator, *shape: int, dtype: torch.dtype = tor
     return torch.linalg.qr(normal(generator, *shape))[0].contiguous().to(dtype)
 
 
+def reflection(generator: torch.Generator, n: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return I - 2uuᵀ for a random unit vector u: orthogonal, dense, and quick to make for large n."""
+    u = normal(generator, n, 1)
+    u /= torch.linalg.vector_norm(u)
+    return (torch.eye(n, dtype=u.dtype) - 2 * u @ u.mT).to(dtype)
+
+
 def signed_permutation(generator: torch.Generator, n: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Return a permutation matrix with random signs."""
     rows = torch.eye(n, dtype=dtype)[torch.randperm(n, generator=generator)]

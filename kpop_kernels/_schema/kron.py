@@ -186,7 +186,7 @@ rebase_moments_ = declare(
     )
 )
 
-declare_foreach(gram_ema_, "S", "X", "side")
+declare_foreach(gram_ema_, "S", "X", "alpha", "side")
 declare_foreach(kron_adam_, "param", "grad", "exp_avg", "exp_avg_sq", "Q_L", "Q_R", "step", "found_inf")
 declare_foreach(
     kron_adam8_,

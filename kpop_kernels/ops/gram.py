@@ -55,7 +55,7 @@ def gram_ema_foreach_(
     X: Sequence[Tensor],
     *,
     beta: float,
-    alpha: float,
+    alpha: float | Sequence[float],
     side: Side | Sequence[Side],
 ) -> None:
     """Update every covariance of a list in place as `gram_ema_` does, in one call.
@@ -64,7 +64,7 @@ def gram_ema_foreach_(
         S: Covariances of mixed sizes on one device. Overwritten.
         X: One for each; the same tensor may serve several.
         beta: As in `gram_ema_`.
-        alpha: As in `gram_ema_`.
+        alpha: As in `gram_ema_`, for each or one for all.
         side: Which product, for each or one for all.
 
     Raises:
@@ -72,5 +72,5 @@ def gram_ema_foreach_(
         TypeError: As `gram_ema_`, naming the item.
     """
     if S:
-        sides = each(side, len(S))
-        torch.ops.kpop.gram_ema_foreach_(list(S), list(X), beta=beta, alpha=alpha, side=sides)
+        alphas, sides = each(alpha, len(S)), each(side, len(S))
+        torch.ops.kpop.gram_ema_foreach_(list(S), list(X), beta=beta, alpha=alphas, side=sides)

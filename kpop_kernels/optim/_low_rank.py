@@ -13,7 +13,7 @@ from .._schema import compute_dtype
 from .._schema.quantize import adam_bound
 from ..ops import Parts, block_lift_, block_project, nystrom_eigh
 from ._base import MatrixOptimizer
-from ._buckets import Work
+from ._buckets import Work, buckets
 from ._checks import require_choices, require_counts, require_fractions, require_nonnegative, require_positive
 from ._nonfinite import undone_if
 from ._routing import as_matrices, matrices
@@ -24,6 +24,9 @@ SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (
     ("right", "U_R", "eigvals_R"),
 )
 """Each side of a matrix with the state keys of its basis and its eigenvalues."""
+
+Directions = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor]
+"""Main, A, B and C of what a parameter descends along; None is zero."""
 
 
 class LowRankOptimizer(MatrixOptimizer):
@@ -78,17 +81,32 @@ class LowRankOptimizer(MatrixOptimizer):
         return rule.left and rule.right
 
     def _update(self, work: Sequence[Work]) -> None:
-        for item in work:
-            if "eigvals_L" in item.state:
-                self._low_rank_step(item)
+        low_rank = [item for item in work if "eigvals_L" in item.state]
+        for bucket in buckets(low_rank, lambda item: item.parameter):
+            self._low_rank_steps(bucket)
         self._fallback_steps([item for item in work if "eigvals_L" not in item.state])
 
-    def _low_rank_step(self, item: Work) -> None:
-        parameter, grad, _, group, found_inf = item
-        rule = self._rule(parameter, group)
-        G = as_matrices(grad, rule).to(compute_dtype(parameter)).contiguous()
+    def _low_rank_steps(self, bucket: list[Work]) -> None:
+        """Move parameters of one group; their states are loaded and stored together."""
+        states = self._load(bucket)
+        parts = [self._direction(item, state) for item, state in zip(bucket, states, strict=True)]
+        self._store(bucket, states)
+        group = bucket[0].group
+        lr = learning_rate(group)
+        factors = {"alpha": -lr * group["alpha"], "beta": 1 - lr * self._decay(group)}
+        for item, state, directions in zip(bucket, states, parts, strict=True):
+            rule = self._rule(item.parameter, group)
+            with (
+                matrices(item.parameter, rule) as matrix,
+                undone_if(item.found_inf, matrix) as (target,),
+            ):
+                block_lift_(target, *directions, state["U_L"], state["U_R"], **factors)
+
+    def _direction(self, item: Work, state: dict[str, Tensor]) -> Directions:
+        """Renew bases where that is due, update moments, and return the parts of what is descended along."""
+        parameter, grad, _, group, _ = item
+        G = as_matrices(grad, self._rule(parameter, group)).to(compute_dtype(parameter)).contiguous()
         G = -G if group["maximize"] else G
-        state = self._load(item)
         renewal = self._renewal(item, self._periodic(item, phase=1))
         if renewal is not None:
             old = state["U_L"], state["U_R"]
@@ -98,22 +116,17 @@ class LowRankOptimizer(MatrixOptimizer):
             self._settle_bases(item, state)
             if renewal > 1:
                 carry_moments(state, *old, exact=group["transport"] == "exact", noise=self._noise)
-        parts = direction(state, G, group, item.state["step"], noise=self._noise)
-        self._store(item, state)
-        lr = learning_rate(group)
-        with matrices(parameter, rule) as matrix, undone_if(found_inf, matrix) as (target,):
-            factors = {"alpha": -lr * group["alpha"], "beta": 1 - lr * self._decay(group)}
-            block_lift_(target, *parts, state["U_L"], state["U_R"], **factors)
+        return direction(state, G, group, item.state["step"], noise=self._noise)
 
     @abstractmethod
     def _fallback_steps(self, work: Sequence[Work]) -> None:
         """Move parameters that have no bases by Adam."""
 
     @abstractmethod
-    def _load(self, item: Work) -> dict[str, Tensor]:
-        """Return the state of a matrix in floating point, under the keys of `new_low_rank_state`.
+    def _load(self, bucket: Sequence[Work]) -> list[dict[str, Tensor]]:
+        """Return the states of matrices in floating point, under the keys of `new_low_rank_state`.
 
-        It is overwritten; where ``item.found_inf`` is not None it must be a copy.
+        They are overwritten; where ``found_inf`` is not None they must be copies.
         """
 
     @abstractmethod
@@ -121,8 +134,8 @@ class LowRankOptimizer(MatrixOptimizer):
         """Keep new bases, and put into the loaded state what will be loaded from now on."""
 
     @abstractmethod
-    def _store(self, item: Work, state: dict[str, Tensor]) -> None:
-        """Keep the moments of a loaded state, unless ``item.found_inf`` is not None and not zero."""
+    def _store(self, bucket: Sequence[Work], states: Sequence[dict[str, Tensor]]) -> None:
+        """Keep the moments of loaded states, unless ``found_inf`` is not None and not zero."""
 
 
 def sketch_generator(seed: int, *, step: int) -> torch.Generator:
@@ -215,7 +228,7 @@ def carry_moments(
 
 def direction(
     state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: Tensor, *, noise: float
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor]:
+) -> Directions:
     """Update moments with a gradient and return the parts of what the parameter descends along."""
     bases = state["U_L"], state["U_R"]
     parts = _without_noise(block_project(G, *bases), G, noise)

@@ -136,14 +136,18 @@ class Clean(LowRankOptimizer):
     def _fallback_steps(self, work: Sequence[Work]) -> None:
         self._adam_steps(work)
 
-    def _load(self, item: Work) -> dict[str, Tensor]:
-        if item.found_inf is None:
-            return item.state
-        return {key: tensor.clone() for key, tensor in item.state.items() if key != "step"}
+    def _load(self, bucket: Sequence[Work]) -> list[dict[str, Tensor]]:
+        return [
+            item.state
+            if item.found_inf is None
+            else {key: tensor.clone() for key, tensor in item.state.items() if key != "step"}
+            for item in bucket
+        ]
 
     def _settle_bases(self, item: Work, state: dict[str, Tensor]) -> None:
         """Nothing to do: what was loaded is the state itself, or its copy, stored at the end."""
 
-    def _store(self, item: Work, state: dict[str, Tensor]) -> None:
-        if item.found_inf is not None:
-            keep(item, state)
+    def _store(self, bucket: Sequence[Work], states: Sequence[dict[str, Tensor]]) -> None:
+        for item, state in zip(bucket, states, strict=True):
+            if item.found_inf is not None:
+                keep(item, state)

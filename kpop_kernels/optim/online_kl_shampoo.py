@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .._schema import compute_dtype
-from ..ops import gram_ema_, inverse_root_foreach, kl_gram_ema_foreach_, syrk, whiten_update_foreach_
+from ..ops import gram_ema_foreach_, inverse_root_foreach, kl_gram_ema_foreach_, syrk, whiten_update_foreach_
 from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_nonnegative, require_positive
@@ -293,20 +293,29 @@ def _next_factors(
         beta=beta2,
         eps=eps,
     )
-    for own, G in zip(factors, gradients, strict=True):
-        if len(own) == 1:
-            _average_one_side(own, G, beta2=beta2, eps=eps)
+    _average_single_sides(factors, gradients, beta2=beta2, eps=eps)
     return factors
 
 
-def _average_one_side(factors: dict[str, Tensor], G: Tensor, *, beta2: float, eps: float) -> None:
-    """Average the only factor with a gradient; the root of the other side is the identity."""
-    m, n = G.shape[-2:]
-    for side, factor, _ in SIDES:
-        if factor in factors:
-            share = (1 - beta2) / (n if side == "left" else m)
-            gram_ema_(factors[factor], G, beta=beta2, alpha=share, side=side)
-            factors[factor].diagonal(dim1=-2, dim2=-1).add_(eps)
+def _average_single_sides(
+    factors: Sequence[dict[str, Tensor]], gradients: Sequence[Tensor], *, beta2: float, eps: float
+) -> None:
+    """Average the factors that are the only one of their matrix: the root of its other side is the identity."""
+    alone = [
+        (own[factor], G, side)
+        for own, G in zip(factors, gradients, strict=True)
+        for side, factor, _ in SIDES
+        if list(own) == [factor]
+    ]
+    gram_ema_foreach_(
+        [S for S, _, _ in alone],
+        [G for _, G, _ in alone],
+        beta=beta2,
+        alpha=[(1 - beta2) / G.shape[-1 if side == "left" else -2] for _, G, side in alone],
+        side=[side for _, _, side in alone],
+    )
+    for S, _, _ in alone:
+        S.diagonal(dim1=-2, dim2=-1).add_(eps)
 
 
 def _nesterov_momentum(G: Tensor, M: Tensor, beta1: float) -> Tensor:

@@ -11,9 +11,9 @@ from .._schema import compute_dtype
 from .._schema.quantize import QUANTIZABLE, block_count
 from ..ops import (
     adam8_,
-    dequantize_dynamic8,
+    dequantize_dynamic8_foreach,
     dequantize_int8_foreach,
-    quantize_dynamic8,
+    quantize_dynamic8_foreach,
     quantize_int8_foreach,
 )
 from ._buckets import Work, keep
@@ -209,18 +209,21 @@ class QClean(LowRankOptimizer):
                 found_inf=found_inf,
             )
 
-    def _load(self, item: Work) -> dict[str, Tensor]:
-        state, dtype = item.state, compute_dtype(item.parameter)
-        keys = (*_MOMENTS, *_BASES)
-        lists = zip(*(_affine(state, key) for key in keys), strict=True)
-        restored = dequantize_int8_foreach(*map(list, lists), block_size=_BLOCK_SIZE)
-        loaded = {
-            key: state[key] if item.found_inf is None else state[key].clone() for key in _KEPT_AS_THEY_ARE
-        }
-        loaded |= {key: values.to(dtype) for key, values in zip(keys, restored, strict=True)}
-        second = dequantize_dynamic8(*_dynamic(state, "exp_avg_sq"), block_size=_BLOCK_SIZE)
-        loaded["exp_avg_sq"] = second.to(dtype)
-        _orthonormalize(loaded, item.group)
+    def _load(self, bucket: Sequence[Work]) -> list[dict[str, Tensor]]:
+        keys, dtype = (*_MOMENTS, *_BASES), compute_dtype(bucket[0].parameter)
+        affine = zip(*(_affine(item.state, key) for item in bucket for key in keys), strict=True)
+        dynamic = zip(*(_dynamic(item.state, "exp_avg_sq") for item in bucket), strict=True)
+        restored = iter(dequantize_int8_foreach(*map(list, affine), block_size=_BLOCK_SIZE))
+        squares = dequantize_dynamic8_foreach(*map(list, dynamic), block_size=_BLOCK_SIZE)
+        loaded = []
+        for item, square in zip(bucket, squares, strict=True):
+            state = {key: item.state[key] for key in _KEPT_AS_THEY_ARE}
+            if item.found_inf is not None:
+                state = {key: tensor.clone() for key, tensor in state.items()}
+            state |= {key: next(restored).to(dtype) for key in keys}
+            state["exp_avg_sq"] = square.to(dtype)
+            _orthonormalize(state, item.group)
+            loaded.append(state)
         return loaded
 
     def _settle_bases(self, item: Work, state: dict[str, Tensor]) -> None:
@@ -232,11 +235,14 @@ class QClean(LowRankOptimizer):
             state[key] = restored.to(state[key].dtype)
         _orthonormalize(state, item.group)
 
-    def _store(self, item: Work, state: dict[str, Tensor]) -> None:
-        self._keep_affine(item, state, _MOMENTS, rounding="stochastic")
-        keep(item, {key: state[key] for key in _KEPT_AS_THEY_ARE})
-        kept = quantize_dynamic8(state["exp_avg_sq"].float(), block_size=_BLOCK_SIZE)
-        keep(item, {f"exp_avg_sq_{name}": tensor for name, tensor in kept._asdict().items()})
+    def _store(self, bucket: Sequence[Work], states: Sequence[dict[str, Tensor]]) -> None:
+        kept = quantize_dynamic8_foreach(
+            [state["exp_avg_sq"].float() for state in states], block_size=_BLOCK_SIZE
+        )
+        for item, state, blocks in zip(bucket, states, kept, strict=True):
+            self._keep_affine(item, state, _MOMENTS, rounding="stochastic")
+            keep(item, {key: state[key] for key in _KEPT_AS_THEY_ARE})
+            keep(item, {f"exp_avg_sq_{name}": tensor for name, tensor in blocks._asdict().items()})
 
     def _keep_affine(
         self,

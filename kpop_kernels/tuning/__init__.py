@@ -12,6 +12,7 @@ from .products import ProductConfig as ProductConfig
 from .products import product_config as product_config
 from .rotations import LARGE_TILES as LARGE_TILES
 from .rotations import PASS as PASS
+from .rotations import ROWS_OF_256 as ROWS_OF_256
 from .rotations import SMALL_TILES as SMALL_TILES
 from .rotations import RotationConfig as RotationConfig
 from .rotations import rotation_config as rotation_config

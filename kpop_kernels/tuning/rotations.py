@@ -47,6 +47,9 @@ LARGE_TILES = {
 }
 """Configurations by the bytes of the larger operand's element."""
 
+ROWS_OF_256 = RotationConfig(block_m=64, block_n=256, block_k=16, num_warps=8, num_stages=4)
+"""Of a product whose end works on blocks of 256 elements: a row of a tile is one."""
+
 PASS = RotationConfig(block_m=1, block_n=1024, block_k=1, num_warps=4, num_stages=1)
 """Of a pass over elements without a product."""
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import torch
 
-from kpop_kernels import dequantize_int8, kron_rotate, quantize_dynamic8, quantize_int8, rebase_moments_
+from kpop_kernels import dequantize_int8, kron_rotate, quantize_int8, rebase_moments_
 from kpop_kernels.backends.composite import nystrom
 from kpop_kernels.optim import (
     OnlineKLShampoo,
@@ -315,20 +315,20 @@ def qclean_not_clipped(true, N, bound):
 def qclean_linear_second_moment() -> Iterator[None]:
     """Second moments in equal steps up to the largest of their block, as first moments are."""
 
-    def quantize(true, x, *, block_size):
-        kept = quantize_dynamic8(x, block_size=block_size)
-        linear = quantize_int8(x, block_size=block_size, rounding="nearest")
-        return kept._replace(codes=linear.codes)
+    def quantize(true, xs, *, block_size):
+        linear = [quantize_int8(x, block_size=block_size, rounding="nearest") for x in xs]
+        kept = true(xs, block_size=block_size)
+        return [blocks._replace(codes=steps.codes) for blocks, steps in zip(kept, linear, strict=True)]
 
     def dequantize(true, codes, absmax, *, block_size):
-        steps = absmax / 255
-        return dequantize_int8(
-            codes, steps, torch.zeros_like(steps, dtype=torch.uint8), block_size=block_size
-        )
+        return [
+            dequantize_int8(each, steps, torch.zeros_like(steps, dtype=torch.uint8), block_size=block_size)
+            for each, steps in zip(codes, (largest / 255 for largest in absmax), strict=True)
+        ]
 
     with (
-        replacing(qclean, "quantize_dynamic8")(quantize)(),
-        replacing(qclean, "dequantize_dynamic8")(dequantize)(),
+        replacing(qclean, "quantize_dynamic8_foreach")(quantize)(),
+        replacing(qclean, "dequantize_dynamic8_foreach")(dequantize)(),
     ):
         yield
 

@@ -57,9 +57,10 @@ def test_gram_ema_foreach(generator, variant):
         for x, side in zip(X, sides, strict=True)
     ]
     many = [s.clone() for s in S]
-    Launcher("gram_ema_foreach_", variant)(many, X, beta=0.9, alpha=0.1, side=sides)
-    for s, x, side, result in zip(S, X, sides, many, strict=True):
-        Launcher("gram_ema_", variant)(s, x, beta=0.9, alpha=0.1, side=side)
+    alphas = [0.1 * i for i in range(8)]
+    Launcher("gram_ema_foreach_", variant)(many, X, beta=0.9, alpha=alphas, side=sides)
+    for s, x, alpha, side, result in zip(S, X, alphas, sides, many, strict=True):
+        Launcher("gram_ema_", variant)(s, x, beta=0.9, alpha=alpha, side=side)
         assert_same_bits([result], [s])
 
 

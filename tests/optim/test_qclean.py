@@ -101,7 +101,8 @@ def test_restored_bases_are_nearly_orthonormal(options, bound):
     optimizer = QClean([parameter], rank=64, **options)
     list(trained(optimizer, parameter, 1))
     item = _low_rank.Work(parameter, parameter.grad, optimizer.state[parameter], optimizer.param_groups[0])
-    U = optimizer._load(item)["U_L"]
+    (state,) = optimizer._load([item])
+    U = state["U_L"]
     error = torch.linalg.matrix_norm(U.mT @ U - torch.eye(64), 2).item()
     assert bound / 4 < error < bound
 

@@ -1,15 +1,30 @@
 """Covariance updates: a symmetric product whose epilogue scales and adds the old covariance in its place."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ...tuning import ProductConfig
-from .symmetric import syrk
+from .symmetric import average_grams
 
 
 def gram_ema_(
     S: Tensor, X: Tensor, *, beta: float, alpha: float, side: str, config: ProductConfig | None = None
 ) -> None:
     """Update S ← beta·S + alpha·X Xᵀ (or XᵀX), symmetric bit for bit; each tile is read once and written twice."""
-    X = X.to(torch.float32) if X.dtype == torch.float64 else X
-    syrk(X, C=S, alpha=alpha, beta=beta, side=side, out=S, config=config)
+    gram_ema_foreach_([S], [X], beta=beta, alpha=[alpha], side=[side], config=config)
+
+
+def gram_ema_foreach_(
+    S: Sequence[Tensor],
+    X: Sequence[Tensor],
+    *,
+    beta: float,
+    alpha: Sequence[float],
+    side: Sequence[str],
+    config: ProductConfig | None = None,
+) -> None:
+    """Update every covariance of a list, those with the same dtypes and stride in one launch."""
+    operands = [x.to(torch.float32) if x.dtype == torch.float64 else x for x in X]
+    average_grams(S, operands, alpha=alpha, beta=beta, side=side, config=config)

@@ -1,11 +1,13 @@
 """Both factors of KL-Shampoo: whitening on one side, then the symmetric product added in place."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ...tuning import ProductConfig, RotationConfig
 from .kron_rotate import Factors, multiply_both_sides
-from .symmetric import syrk
+from .symmetric import average_grams
 
 
 def kl_gram_ema_(
@@ -21,12 +23,47 @@ def kl_gram_ema_(
     symmetric: ProductConfig | None = None,
 ) -> None:
     """Update S_a with (G P_b)(G P_b)ᵀ / n and S_b with (P_a G)ᵀ(P_a G) / m, and add eps to their diagonals."""
-    m, n = G.shape[-2:]
-    G = G.to(torch.float32)
-    for S, L, R, side, count in ((S_a, None, P_b, "left", n), (S_b, P_a, None, "right", m)):
-        X = G if L is R is None else torch.empty_like(G, memory_format=torch.contiguous_format)
-        if X is not G:
-            multiply_both_sides([G], [L], [R], out=[X], factors=Factors(), config=config)
-        alpha = (1 - beta) / max(count, 1)
-        syrk(X, C=S, alpha=alpha, beta=beta, side=side, out=S, config=symmetric)
-        S.diagonal(dim1=-2, dim2=-1).add_(eps)
+    lists = ([S_a], [S_b], [G], [P_a], [P_b])
+    kl_gram_ema_foreach_(*lists, beta=beta, eps=eps, config=config, symmetric=symmetric)
+
+
+def kl_gram_ema_foreach_(
+    S_a: Sequence[Tensor],
+    S_b: Sequence[Tensor],
+    G: Sequence[Tensor],
+    P_a: Sequence[Tensor | None],
+    P_b: Sequence[Tensor | None],
+    *,
+    beta: float,
+    eps: float,
+    config: RotationConfig | None = None,
+    symmetric: ProductConfig | None = None,
+) -> None:
+    """Update both factors of every item: two launches whiten all, two of symmetric products average."""
+    count = len(G)
+    G = [g.to(torch.float32) for g in G]
+    lefts, rights = [None] * count + list(P_a), list(P_b) + [None] * count
+    whitened = [
+        g if L is R is None else torch.empty_like(g, memory_format=torch.contiguous_format)
+        for g, L, R in zip(G * 2, lefts, rights, strict=True)
+    ]
+    places = [i for i, x in enumerate(whitened) if x is not G[i % count]]
+    if places:
+        multiply_both_sides(
+            [G[i % count] for i in places],
+            [lefts[i] for i in places],
+            [rights[i] for i in places],
+            out=[whitened[i] for i in places],
+            factors=Factors(),
+            config=config,
+        )
+    divisors = [g.shape[-1] for g in G] + [g.shape[-2] for g in G]
+    average_grams(
+        [*S_a, *S_b],
+        whitened,
+        alpha=[(1 - beta) / max(divisor, 1) for divisor in divisors],
+        beta=beta,
+        side=["left"] * count + ["right"] * count,
+        diagonal=eps,
+        config=symmetric,
+    )

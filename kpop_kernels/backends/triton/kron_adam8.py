@@ -1,7 +1,7 @@
-"""Adam in a rotated basis with both moments in 8-bit blocks: rotate, one pass over the blocks, rotate back."""
+"""Adam in a rotated basis with both moments in 8-bit blocks: rotate, average, rotate back."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -12,9 +12,10 @@ from ..._schema.quantize import adam_bound
 from ...codebooks import dynamic_buckets, dynamic_map
 from ...tuning import BLOCKWISE_OF_ITEMS, RotationConfig
 from .._dense import dense_lists
+from .adam8_product import adam8_of_products, ends_in_adam8
 from .adam_tile import normalized
 from .blocks import tile
-from .kron_rotate import Factors, multiply_both_sides
+from .kron_rotate import Factors, left_product, multiply, multiply_both_sides, right_product
 from .lists import Item, item_of, launch_on_lists, tensor_of
 from .memory import load_as_float32, store_rounded
 from .moments import ema_int8, ema_sq_dynamic8
@@ -65,57 +66,130 @@ def kron_adam8_foreach_(
     maximize: bool = False,
     config: RotationConfig | None = None,
 ) -> None:
-    """Take the steps of many parameters in as many launches as that of one."""
-    device = param[0].device
-    steps = vector(step, device)
+    """Take the steps of many parameters in as many launches as that of one.
+
+    Where blocks are rows of a product's tiles, averages are the end of the last rotation; elsewhere, and where the
+    first moment is kept in the original basis, they are passes of their own.
+    """
+    steps = vector(step, param[0].device)
     scalars = scalar_rows(steps, found_inf, lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
     # Rows begin at multiples of 16 bytes, like the scalars.
-    state = (list(scalars.unbind()), list(torch.stack((steps, steps), dim=1).unbind()))
-    numbers = (beta1, 1 - beta1, beta2, 1 - beta2, eps, adam_bound(beta1, beta2) if clip is None else clip)
+    steps = torch.stack((steps, steps), dim=1)
+    limit = adam_bound(beta1, beta2) if clip is None else clip
+    settings = _Settings((beta1, 1 - beta1, beta2, 1 - beta2, eps, limit), seed, block_size, maximize, config)
+    original = exp_avg_basis == "original"
     moments = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
     with dense_lists(param, *moments) as (weights, *blocks):
-        each = list(zip(*blocks, *state, stream, offset, strict=True))
+        columns = (zip(*blocks, strict=True), scalars.unbind(), steps.unbind(), stream, offset)
+        items = [_Item(*row) for row in zip(weights, grad, Q_L, Q_R, *columns, strict=True)]
+        at_the_end = [not original and item.ends_in_adam8(block_size) for item in items]
+        together = [item for item, at_end in zip(items, at_the_end, strict=True) if at_end]
+        apart = [item for item, at_end in zip(items, at_the_end, strict=True) if not at_end]
+        N = [
+            *_rotate_into_adam8(together, settings),
+            *_rotate_and_average(apart, settings, original=original),
+        ]
+        back = zip(N, [*together, *apart], strict=True)
+        rotate_into_weights([Back(x, i.param, i.Q_L, i.Q_R, i.scalars) for x, i in back], config=config)
 
-        def average(g: Sequence[Tensor], out: Sequence[Tensor], part: str) -> None:
-            items = [
-                Item(x.numel(), (x, y, *tensors), *at)
-                for x, y, (*tensors, s, o) in zip(g, out, each, strict=True)
-                for at in [(s, o)]
-            ]
-            _launch(items, numbers, seed, block_size, part, maximize)
 
-        def rotated(tensors: Sequence[Tensor]) -> list[Tensor]:
-            out = [torch.empty(W.shape, device=device) for W in weights]
-            factors = Factors(left_transposed=True)
-            multiply_both_sides(tensors, Q_L, Q_R, out=out, factors=factors, config=config)
-            return out
+class _Settings(NamedTuple):
+    """What all parameters of a step share; ``numbers`` are what kernels take, in their order."""
 
-        G = rotated(grad)
-        if exp_avg_basis == "original":
-            m = [torch.empty_like(X) for X in G]
-            average([g.to(torch.float32).contiguous() for g in grad], m, "first")
-            N = rotated(m)
-            average(G, N, "second")
-        else:
-            N = G
-            average(G, N, "both")
-        back = zip(N, weights, Q_L, Q_R, state[0], strict=True)
-        rotate_into_weights([Back(*row) for row in back], config=config)
+    numbers: tuple[float, ...]
+    seed: int
+    block_size: int
+    maximize: bool
+    config: RotationConfig | None
+
+
+class _Item(NamedTuple):
+    """A parameter with what its step reads and writes, all contiguous but the gradient.
+
+    Attributes:
+        param, grad, Q_L, Q_R, stream, offset: As in the operator.
+        blocks: Codes, scales and zero points of the first moment, codes and absmax of the second.
+        scalars: Those of `step_scalars`.
+        step: Number of the step in float64.
+    """
+
+    param: Tensor
+    grad: Tensor
+    Q_L: Tensor | None
+    Q_R: Tensor | None
+    blocks: tuple[Tensor, ...]
+    scalars: Tensor
+    step: Tensor
+    stream: int
+    offset: int
+
+    def ends_in_adam8(self, block_size: int) -> bool:
+        """Tell whether the averages may be the end of a product."""
+        rotated = self.Q_L is not None or self.Q_R is not None
+        return rotated and ends_in_adam8(self.param.shape, block_size, self.offset)
+
+
+def _rotate_into_adam8(items: Sequence[_Item], settings: _Settings) -> list[Tensor]:
+    """Average moments at the end of the last rotation, and return the normalized first moments."""
+    N = [torch.empty(item.param.shape, device=item.param.device) for item in items]
+    first, lefts, rights = [], [], []
+    for i, out in zip(items, N, strict=True):
+        m_codes, scales, zero_points, v_codes, absmax = i.blocks
+        ends, X = (m_codes, v_codes, out), i.grad
+        extra = (scales, zero_points, absmax, i.step, i.stream, i.offset)
+        if i.Q_L is not None and i.Q_R is not None:
+            X = torch.empty_like(out)
+            first.append(left_product(i.Q_L, i.grad, X))
+        if i.Q_R is not None:
+            rights.append(right_product(X, i.Q_R, *ends, scalars=i.scalars, extra=extra))
+        elif i.Q_L is not None:
+            lefts.append(left_product(i.Q_L, X, *ends, scalars=i.scalars, extra=extra))
+    multiply(first, a_transposed=True, config=settings.config)
+    numbers, seed, _, maximize, _ = settings
+    adam8_of_products(lefts, numbers, seed, a_transposed=True, maximize=maximize)
+    adam8_of_products(rights, numbers, seed, a_transposed=False, maximize=maximize)
+    return N
+
+
+def _rotate_and_average(items: Sequence[_Item], settings: _Settings, *, original: bool) -> list[Tensor]:
+    """Average moments in passes, and return the normalized first moments in the basis."""
+    if not items:
+        return []
+    G = _rotated(items, [item.grad for item in items], settings)
+    if not original:
+        _launch(items, G, G, settings, "both")
+        return G
+    m = [torch.empty_like(X) for X in G]
+    _launch(items, [item.grad.to(torch.float32).contiguous() for item in items], m, settings, "first")
+    N = _rotated(items, m, settings)
+    _launch(items, G, N, settings, "second")
+    return N
+
+
+def _rotated(items: Sequence[_Item], tensors: Sequence[Tensor], settings: _Settings) -> list[Tensor]:
+    out = [torch.empty(X.shape, device=X.device) for X in tensors]
+    lefts, rights = [item.Q_L for item in items], [item.Q_R for item in items]
+    factors = Factors(left_transposed=True)
+    multiply_both_sides(tensors, lefts, rights, out=out, factors=factors, config=settings.config)
+    return out
 
 
 def _launch(
-    items: Sequence[Item],
-    numbers: tuple[float, ...],
-    seed: int,
-    block_size: int,
-    part: str,
-    maximize: bool,
+    items: Sequence[_Item], g: Sequence[Tensor], out: Sequence[Tensor], settings: _Settings, part: str
 ) -> None:
-    device = items[0].tensors[0].device
+    """Average moments with g, or the part of it; see `direction8_kernel`."""
+    blocks = [
+        Item(x.numel(), (x, y, *i.blocks, i.scalars, i.step), i.stream, i.offset)
+        for x, y, i in zip(g, out, items, strict=True)
+    ]
+    device = out[0].device
     tables = (dynamic_map(False, device), dynamic_buckets(False, device))
-    arguments = (*tables, *numbers, seed & 0xFFFFFFFFFFFFFFFF)
+    arguments = (*tables, *settings.numbers, settings.seed & 0xFFFFFFFFFFFFFFFF)
     launch_on_lists(
-        direction8_kernel, items, arguments, block_size, BLOCKWISE_OF_ITEMS, PART=part, MAXIMIZE=maximize
+        direction8_kernel,
+        *(blocks, arguments, settings.block_size, BLOCKWISE_OF_ITEMS),
+        PART=part,
+        MAXIMIZE=settings.maximize,
     )
 
 

@@ -77,18 +77,22 @@ def multiply_both_sides(
         multiply(rights, b_transposed=factors.right_transposed, square=squares[1], config=config)
 
 
-def left_product(Q: Tensor, X: Tensor, *elements: Tensor, scalars: Scalars = ()) -> Product:
+def left_product(
+    Q: Tensor, X: Tensor, *elements: Tensor, scalars: Scalars = (), extra: tuple[Tensor | int, ...] = ()
+) -> Product:
     """Return the product of a factor on the left and matrices."""
     *batch, m, n = X.shape
     matrices = torch.Size(batch).numel()
-    return Product(_operand(Q), _operand(X, matrices), (matrices, m, n, m), elements, scalars)
+    return Product(_operand(Q), _operand(X, matrices), (matrices, m, n, m), elements, scalars, extra)
 
 
-def right_product(X: Tensor, Q: Tensor, *elements: Tensor, scalars: Scalars = ()) -> Product:
+def right_product(
+    X: Tensor, Q: Tensor, *elements: Tensor, scalars: Scalars = (), extra: tuple[Tensor | int, ...] = ()
+) -> Product:
     """Return the product of matrices and a factor on the right."""
     *batch, m, n = X.shape
     matrices = torch.Size(batch).numel()
-    return Product(_operand(X, matrices), _operand(Q), (matrices, m, n, n), elements, scalars)
+    return Product(_operand(X, matrices), _operand(Q), (matrices, m, n, n), elements, scalars, extra)
 
 
 def _operand(X: Tensor, matrices: int | None = None) -> Tensor:

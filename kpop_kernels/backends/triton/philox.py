@@ -24,26 +24,22 @@ def is_shifted(offset: int) -> bool:
 
 
 @triton.jit
-def random16(
-    first,
-    seed,
-    step,
-    stream,
-    offset,
-    BLOCKS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    SHIFTED: tl.constexpr,
-):
-    """Return 16 random bits for every element of a tile that starts ``first`` elements after ``offset``.
+def calls_of(first, row, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return the number of every eight elements of a tile, whose rows begin ``row`` elements apart."""
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS // 8)[None, :]
+    return (first >> 3) + (rows * (row // 8) + columns)
+
+
+@triton.jit
+def random16(calls, seed, step, stream, offset, SHIFTED: tl.constexpr):
+    """Return 16 random bits for every element of a tile; ``calls`` are those of `calls_of`, from ``offset`` on.
 
     Eight elements share a call of Philox: key seed, counter (element >> 3, step, stream), and entry element & 7
     of the four output words read as eight 16-bit numbers, low half first. Where the offset is no multiple of 8,
     eight elements need the end of one call and the beginning of the next.
     """
-    rows, columns = tl.arange(0, BLOCKS)[:, None], tl.arange(0, COLUMNS // 8)[None, :]
     # Both parts are shifted before they are added: offset + first may not fit 63 bits.
-    calls = (offset.to(tl.int64) >> 3) + (first >> 3) + (rows * (BLOCK_SIZE // 8) + columns)
+    calls = (offset.to(tl.int64) >> 3) + calls
     step = scalar_value(step).to(tl.int64).to(tl.uint32)
     w0, w1, w2, w3 = philox_words(calls, seed, step, stream)
     if SHIFTED:

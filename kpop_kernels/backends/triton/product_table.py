@@ -20,11 +20,14 @@ from .launch import launch
 from .memory import load_as_float32, load_operand
 from .scalars import scalar_value
 
-WIDTH = tl.constexpr(16)
+WIDTH = tl.constexpr(24)
 """Numbers in a row of the table: first tile, m, n, k, a's and b's batch stride, addresses of a, b and the rest."""
 
 SCALARS = tl.constexpr(15)
 """Place in a row of the address of an item's scalars."""
+
+EXTRA = tl.constexpr(16)
+"""Place in a row of what else the end of the kernel needs."""
 
 ROWS_OF_TILES = tl.constexpr(8)
 
@@ -44,6 +47,8 @@ class Product:
         size: Number of matrices and m, n, k.
         elements: What the end of the kernel reads and writes, each matrices × m × n and contiguous.
         scalars: Float32 scalars of the item on the device, or for a launch of one item numbers and 0-d tensors.
+        extra: Integers and further tensors of the item, whose addresses the kernel gets; with them it gets a table
+            even where there is one item.
     """
 
     a: Tensor
@@ -51,6 +56,7 @@ class Product:
     size: tuple[int, int, int, int]
     elements: tuple[Tensor, ...]
     scalars: Scalars = ()
+    extra: tuple[Tensor | int, ...] = ()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -97,7 +103,7 @@ def launch_products(
         first = group[0]
         cut = config or rotation_config(_itemsize(first), (product.size[:3] for product in group))
         tiles = [product.tiles(cut) for product in group]
-        table = _table(group, tiles) if len(group) > 1 else None
+        table = _table(group, tiles) if len(group) > 1 or first.extra else None
         scalars = (first.scalars[place] for place in places)
         launch(
             kernel,
@@ -124,7 +130,8 @@ def _alike(products: Iterable[Product]) -> Iterable[list[Product]]:
 
 
 def _reached(product: Product) -> tuple[Tensor, ...]:
-    return (*product.tensors, product.scalars) if isinstance(product.scalars, Tensor) else product.tensors
+    others = (product.scalars, *product.extra)
+    return (*product.tensors, *(tensor for tensor in others if isinstance(tensor, Tensor)))
 
 
 def _itemsize(product: Product) -> int:
@@ -135,19 +142,29 @@ def _table(group: list[Product], tiles: list[int]) -> Tensor:
     starts = accumulate(tiles[:-1], initial=0)
     rows = []
     for start, product in zip(starts, group, strict=True):
-        row = (start, *product.numbers, *(tensor.data_ptr() for tensor in product.tensors))
-        scalars = product.scalars.data_ptr() if isinstance(product.scalars, Tensor) else 0
-        rows.append(row + (0,) * (SCALARS.value - len(row)) + (scalars,))
-    device = group[0].a.device
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        row = (start, *product.numbers, *map(_number, product.tensors))
+        scalars = product.scalars if isinstance(product.scalars, Tensor) else 0
+        row += (0,) * (SCALARS.value - len(row)) + (_number(scalars), *map(_number, product.extra))
+        rows.append(row + (0,) * (WIDTH.value - len(row)))
+    return kept_table(tuple(rows), group[0].a.device)
+
+
+def _number(value: Tensor | int) -> int:
+    return value.data_ptr() if isinstance(value, Tensor) else value
+
+
+def kept_table(rows: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+    """Return a table on the device; tables are kept, for a step of training often has the addresses of another."""
+    if device.type != "cuda":
+        return _kept(rows, device, None)
+    if torch.cuda.is_current_stream_capturing():
         # Memory of a graph has its values when the graph is replayed: nothing else may read it.
         return to_device(rows, torch.int64, device)
-    return _kept(tuple(rows), device, torch.cuda.current_stream(device) if device.type == "cuda" else None)
+    return _kept(rows, device, torch.cuda.current_stream(device))
 
 
 @lru_cache(maxsize=256)
 def _kept(rows: tuple[tuple[int, ...], ...], device: torch.device, stream: Any) -> Tensor:
-    """Return a table; tables are kept, for a step of training mostly has the addresses of an earlier one."""
     return to_device(rows, torch.int64, device)
 
 
@@ -192,6 +209,12 @@ def tensor_in_table(row_ptr, place, like_ptr, ALIGNED: tl.constexpr):
     if ALIGNED:
         ptr = tl.multiple_of(ptr, 16)
     return ptr
+
+
+@triton.jit
+def extra_tensor(row_ptr, place: tl.constexpr, dtype: tl.constexpr):
+    """Return the address of one of an item's further tensors."""
+    return load_operand(row_ptr + EXTRA + place).to(tl.pointer_type(dtype))
 
 
 @triton.jit

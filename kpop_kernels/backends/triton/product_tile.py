@@ -154,3 +154,9 @@ def offsets_of(first_column, rows, columns, n, BLOCK_M: tl.constexpr, BLOCK_N: t
 def column_halves(x, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return the left and the right half of a tile: an end that takes one at a time needs fewer registers."""
     return tl.split(tl.permute(tl.reshape(x, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def row_halves(x, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Return the upper and the lower half of a tile, likewise."""
+    return tl.split(tl.permute(tl.reshape(x, (2, BLOCK_M // 2, BLOCK_N)), (1, 2, 0)))

@@ -13,7 +13,7 @@ from .affine import affine_codes, affine_grid, affine_values, block_range, round
 from .blocks import block_tile, flush, launch_on_blocks, tile
 from .lists import Item, grouped, item_of, launch_on_lists, tensor_of
 from .memory import load_as_float32, load_operand, store_rounded
-from .philox import UNSPECIALIZED, is_shifted, random16, random_arguments
+from .philox import UNSPECIALIZED, calls_of, is_shifted, random16, random_arguments
 
 
 def quantize_int8(
@@ -190,7 +190,7 @@ def _quantize(
     scale, inverse, zero_point = affine_grid(lo, hi, PAPER)
     y = flush(x) * inverse[:, None]
     if STOCHASTIC:
-        random = random16(first, seed, step, stream, offset, BLOCKS, BLOCK_SIZE, COLUMNS, SHIFTED)
+        random = random16(calls_of(first, BLOCK_SIZE, BLOCKS, COLUMNS), seed, step, stream, offset, SHIFTED)
         k = round_stochastic(y, random)
     else:
         k = round_nearest(y)

@@ -9,7 +9,7 @@ from ...tuning import BLOCKWISE, BlockwiseConfig
 from .._dense import dense
 from .blocks import launch_on_blocks, tile
 from .memory import load_operand, store_rounded
-from .philox import UNSPECIALIZED, is_shifted, random16, random_arguments
+from .philox import UNSPECIALIZED, calls_of, is_shifted, random16, random_arguments
 
 MAGNITUDE_BITS = tl.constexpr(0x7FFFFFFF)
 LARGEST_BF16_BITS = tl.constexpr(0x7F7F0000)
@@ -60,7 +60,7 @@ def stochastic_round_bf16_kernel(
     first_block, offsets, inside = tile(tl.program_id(0), n, BLOCKS, BLOCK_SIZE, COLUMNS)
     first = first_block * BLOCK_SIZE
     bits = load_operand(x_ptr + first + offsets, inside)
-    random = random16(first, seed, step, stream, offset, BLOCKS, BLOCK_SIZE, COLUMNS, SHIFTED)
+    random = random16(calls_of(first, BLOCK_SIZE, BLOCKS, COLUMNS), seed, step, stream, offset, SHIFTED)
     magnitude = bits & MAGNITUDE_BITS
     rounded = (bits + tl.where(magnitude > LARGEST_BF16_BITS, 0, random)) >> 16
     rounded = tl.where(magnitude > INFINITY_BITS, rounded | QUIET, rounded)

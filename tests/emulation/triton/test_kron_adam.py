@@ -11,13 +11,15 @@ from kpop_kernels._schema import OPERATORS
 from kpop_kernels.tuning import RotationConfig
 from python_ref.kron import adam
 from tests.emulation.triton import operators
-from tests.errors import assert_accurate, unit_roundoff
-from tests.matrices import factors, normal
+from tests.errors import assert_accurate, relative_error, unit_roundoff
+from tests.matrices import factors, normal, reflection
 from tests.ops.launch import LAYOUTS, assert_same_bits, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 CONFIG = RotationConfig(block_m=16, block_n=32, block_k=16, num_warps=4, num_stages=2)
+FEW_TILES = RotationConfig(block_m=64, block_n=512, block_k=512, num_warps=8, num_stages=2)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WRITTEN = ("param", "exp_avg", "exp_avg_sq")
 SCALARS = {"lr": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "step": 7}
 BOTH = ("shared", "shared")
@@ -70,6 +72,39 @@ def check(tensors, *, module=None, config=CONFIG, **scalars):
 @pytest.mark.parametrize(("batch", "m", "n", "kinds"), SHAPES)
 def test_matches_the_oracle(batch, m, n, kinds):
     check(arguments(batch, m, n, kinds))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("batch", "m", "n"),
+    [((), 1, 1), ((), 1, 37), ((), 37, 1), ((), 3, 5), ((2,), 63, 65), ((), 128, 128), ((), 257, 96)],
+)
+def test_matches_the_oracle_in_the_tiles_that_are_shipped(batch, m, n, dtype):
+    check(arguments(batch, m, n, BOTH, dtype), config=None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_matches_the_oracle_on_a_long_side(dtype):
+    generator = torch.Generator().manual_seed(3)
+    tensors = arguments((), 64, 4096, ("none", "none"), dtype)
+    Q_L, Q_R = (reflection(generator, n, torch.float32) for n in (64, 4096))
+    check(tensors | {"Q_L": Q_L, "Q_R": Q_R}, config=FEW_TILES)
+
+
+def test_is_adamw_where_the_bases_are_the_identity():
+    """Float32 against torch's AdamW in float64; 20 steps of rounding."""
+    tensors = arguments((), 17, 33, BOTH) | {"Q_L": torch.eye(17), "Q_R": torch.eye(33)}
+    tensors |= {name: torch.zeros(17, 33) for name in ("exp_avg", "exp_avg_sq")}
+    expected = tensors["param"].double().requires_grad_()
+    adamw = torch.optim.AdamW([expected], lr=0.1, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    generator = torch.Generator().manual_seed(4)
+    for step in range(1, 21):
+        tensors["grad"] = normal(generator, 17, 33, dtype=torch.float32)
+        written = operators.run("kron_adam_", tensors, config=CONFIG, **(SCALARS | {"step": step}))
+        tensors |= dict(zip(WRITTEN, written, strict=True))
+        expected.grad = tensors["grad"].double()
+        adamw.step()
+    assert relative_error(tensors["param"], expected.detach()) < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -8,6 +8,7 @@ from triton.runtime.errors import InterpreterError
 
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
+from kpop_kernels.tuning import ROWS_OF_256, RotationConfig
 from python_ref import quantize as oracle
 from python_ref.kron import rotate
 from tests.emulation.triton import operators
@@ -33,6 +34,19 @@ SHAPES = [
     ((), 17, 33, ("none", "none")),
     ((), 0, 3, BOTH),
 ]
+WIDE = RotationConfig(block_m=64, block_n=256, block_k=64, num_warps=8, num_stages=2)
+ROWS = [
+    # Blocks are rows of tiles: averages are the end of a product.
+    ((), 1, 256, BOTH),
+    ((), 65, 256, BOTH),
+    ((), 33, 256, ("none", "shared")),
+    ((2,), 17, 512, ("each", "none")),
+]
+
+
+def tiles(n):
+    """Return small tiles, but for wide matrices few."""
+    return WIDE if n >= 256 else CONFIG
 
 
 def arguments(batch, m, n, kinds, dtype=torch.float32, block_size=256):
@@ -47,10 +61,12 @@ def arguments(batch, m, n, kinds, dtype=torch.float32, block_size=256):
     return {"param": param, "grad": grad, **dict(zip(BLOCKS, blocks, strict=True)), "Q_L": Q_L, "Q_R": Q_R}
 
 
-def rotated(G, Q_L, Q_R):
-    """Return what the backend's own rotation gives."""
+def rotated(G, Q_L, Q_R, rows=False):
+    """Return what the backend's own rotation gives; its last product in the tiles of 256 columns if they are."""
     tensors = {"G": G.to(torch.float32), "Q_L": Q_L, "Q_R": Q_R}
-    return operators.run("kron_rotate", tensors, config=CONFIG)[0]
+    if rows and Q_L is not None and Q_R is not None:
+        tensors["G"], tensors["Q_L"] = rotated(G, Q_L, None), None
+    return operators.run("kron_rotate", tensors, config=ROWS_OF_256 if rows else tiles(G.shape[-1]))[0]
 
 
 def expected(tensors, *, exp_avg_basis="rotated", maximize=False, block_size=256, clip=None, **random):
@@ -60,7 +76,8 @@ def expected(tensors, *, exp_avg_basis="rotated", maximize=False, block_size=256
     blocks = [tensors[name].clone() for name in BLOCKS]
     G = -grad.to(torch.float32) if maximize else grad.to(torch.float32)
     original = exp_avg_basis == "original"
-    turned = rotated(G, Q_L, Q_R)
+    rows = not original and block_size == 256 and not G.shape[-1] % 256 and not random["offset"] % 8
+    turned = rotated(G, Q_L, Q_R, rows and not Q_L is Q_R is None)
     m = composite.ema_int8_(*blocks[:3], G if original else turned, beta=0.9, block_size=block_size, **random)
     v = composite.ema_sq_dynamic8_(*blocks[3:], turned, beta=0.95, block_size=block_size)
     m, step = rotated(m, Q_L, Q_R) if original else m, random["step"]
@@ -80,13 +97,17 @@ def assert_right(tensors, ours, **scalars):
 
 def check(tensors, module=None, **scalars):
     scalars = RANDOM | scalars
-    ours = operators.run("kron_adam8_", tensors, module=module, config=CONFIG, **ADAM, **scalars)
+    config = tiles(tensors["param"].shape[-1])
+    ours = operators.run("kron_adam8_", tensors, module=module, config=config, **ADAM, **scalars)
     assert_right(tensors, ours, **scalars)
 
 
-@pytest.mark.parametrize(("batch", "m", "n", "kinds"), SHAPES)
-def test_moments_have_the_bits_of_the_separate_operators(batch, m, n, kinds):
+@pytest.mark.parametrize(("batch", "m", "n", "kinds"), SHAPES + ROWS)
+def test_moments_have_the_bits_of_the_separate_operators(interpreted, batch, m, n, kinds):
     check(arguments(batch, m, n, kinds))
+    rows = (batch, m, n, kinds) in [*ROWS, SHAPES[2]]
+    assert ("adam8_product_kernel" in interpreted) == rows
+    assert ("direction8_kernel" in interpreted) == (m > 0 and not rows)
 
 
 @pytest.mark.parametrize(
@@ -105,33 +126,35 @@ def test_moments_have_the_bits_of_the_separate_operators(batch, m, n, kinds):
 )
 def test_every_option(change):
     block_size = change.get("block_size", 256)
-    for kinds in BOTH, ("none", "none"):
-        check(arguments((), 9, 33, kinds, block_size=block_size), **change)
+    for n, kinds in (33, BOTH), (33, ("none", "none")), (256, ("shared", "none")):
+        check(arguments((), 9, n, kinds, block_size=block_size), **change)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_16_bits(dtype):
     for kinds in BOTH, ("shared", "none"), ("none", "none"):
         check(arguments((), 17, 19, kinds, dtype))
+    check(arguments((), 3, 256, ("shared", "none"), dtype))
 
 
-@pytest.mark.parametrize("kinds", [BOTH, ("none", "none")])
-def test_found_inf_is_read_on_the_device(kinds):
-    tensors = arguments((), 5, 7, kinds)
-    ours = operators.run("kron_adam8_", tensors, config=CONFIG, found_inf=torch.ones(()), **ADAM, **RANDOM)
+@pytest.mark.parametrize(("n", "kinds"), [(7, BOTH), (7, ("none", "none")), (256, BOTH)])
+def test_found_inf_is_read_on_the_device(n, kinds):
+    tensors = arguments((), 5, n, kinds)
+    ours = operators.run("kron_adam8_", tensors, config=tiles(n), found_inf=torch.ones(()), **ADAM, **RANDOM)
     assert_same_bits(ours, [tensors[name] for name in ("param", *BLOCKS)])
 
 
-def test_a_list_takes_as_many_launches_as_an_item(interpreted):
+@pytest.mark.parametrize(("columns", "kinds", "launches"), [(32, BOTH, 6), (256, ("shared", "none"), 3)])
+def test_a_list_takes_as_many_launches_as_an_item(interpreted, columns, kinds, launches):
     counts = []
     for copies in 1, 3:
-        items = [arguments((), 16, 32 * n, BOTH) for n in range(1, copies + 1)]
-        columns = zip(*(tensors.values() for tensors in items), strict=True)
-        lists = [[tensor.clone() for tensor in column] for column in columns]
+        items = [arguments((), 16, columns * n, kinds) for n in range(1, copies + 1)]
+        each = zip(*(tensors.values() for tensors in items), strict=True)
+        lists = [[None if t is None else t.clone() for t in column] for column in each]
         numbers = range(copies)
         interpreted.clear()
         operator, module = OPERATORS["kron_adam8_foreach_"], operators.file_of("kron_adam8_foreach_")
-        operator.guarded(partial(module.kron_adam8_foreach_, config=CONFIG))(
+        operator.guarded(partial(module.kron_adam8_foreach_, config=tiles(columns)))(
             *lists,
             **ADAM,
             seed=5,
@@ -144,13 +167,22 @@ def test_a_list_takes_as_many_launches_as_an_item(interpreted):
         for i, (tensors, *ours) in enumerate(zip(items, lists[0], *lists[2:7], strict=True)):
             assert_right(tensors, ours, seed=5, step=7 + i, stream=3 + i, offset=8 * i)
     assert counts[0] == counts[1]
-    assert len(counts[0]) == 6
+    assert len(counts[0]) == launches
 
 
 BUGS = [
     ("kron_adam8", "left_transposed=True", "left_transposed=False"),
     ("kron_adam8", "        g = -g", "        g = g"),
     ("kron_adam8", "m * correction1", "m"),
+    ("adam8_product", "upper if half == 0 else lower", "upper"),
+    ("adam8_product", "        if MAXIMIZE:", "        if not MAXIMIZE:"),
+    ("adam8_product", "above = half * (BLOCK_M // 2)", "above = 0"),
+    ("adam8_product", "rows - above, columns", "rows, columns"),
+    ("adam8_product", "calls_of(first + element, n,", "calls_of(first, n,"),
+    ("adam8_product", "BLOCK_M // 2) * (n // BLOCK_N)", "BLOCK_M // 2)"),
+    ("adam8_product", "row_ptr, 4, 0) != 0", "row_ptr, 4, 0) == 0"),
+    ("adam8_product", "row_ptr + EXTRA + 5)", "row_ptr + EXTRA + 4)"),
+    ("adam8_product", "v * correction2", "v"),
     ("kron_adam8", "load_as_float32(scalars_ptr + 4) != 0", "load_as_float32(scalars_ptr + 4) == 0"),
     ("kron_adam8", "tensor_of(row, 8, TYPES, ALIGNED)", "tensor_of(row, 7, TYPES, ALIGNED)"),
     ("kron_adam8", "store_rounded(out_ptr, m, inside)", "store_rounded(out_ptr, m)"),
@@ -162,4 +194,6 @@ BUGS = [
 def test_planted_bug_is_found(tmp_path, file, old, new):
     broken = operators.mutated("kron_adam8_", file, tmp_path, old, new)
     with pytest.raises((AssertionError, InterpreterError)):
+        if file == "adam8_product":
+            check(arguments((), 65, 512, ("shared", "none")), module=broken, maximize=True, offset=8)
         check(arguments((), 17, 33, BOTH), module=broken, maximize=True)

@@ -8,8 +8,8 @@ from kpop_kernels import backends
 from kpop_kernels.tuning import RotationConfig
 from python_ref.kron import rotate
 from tests.emulation.triton import operators
-from tests.errors import assert_accurate, unit_roundoff
-from tests.matrices import factors, normal
+from tests.errors import assert_accurate, relative_error, unit_roundoff
+from tests.matrices import factors, normal, reflection
 from tests.ops.launch import LAYOUTS, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -58,6 +58,24 @@ def test_matches_the_oracle(batch, m, n, kinds, inverse):
 def test_16_bits(dtype, inverse):
     for shape in ((), 63, 65, BOTH), ((2,), 16, 48, ("each", "shared")):
         check(arguments(*shape, dtype), inverse=inverse)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_long_and_uneven_sides_in_tiles_that_are_shipped(dtype):
+    check(arguments((), 257, 96, BOTH, dtype), config=None)
+    generator = torch.Generator().manual_seed(3)
+    tensors = {"G": normal(generator, 64, 4096, dtype=dtype)}
+    tensors |= {name: reflection(generator, n, dtype) for name, n in (("Q_L", 64), ("Q_R", 4096))}
+    check(tensors, config=RotationConfig(64, 512, 512, num_warps=8, num_stages=2))
+
+
+def test_rotations_keep_the_norm_and_lead_back():
+    tensors = arguments((2,), 63, 65, ("each", "shared"))
+    (there,) = operators.run("kron_rotate", tensors, config=CONFIG)
+    (back,) = operators.run("kron_rotate", tensors | {"G": there}, config=CONFIG, inverse=True)
+    norms = [torch.linalg.matrix_norm(G.double()) for G in (tensors["G"], there)]
+    torch.testing.assert_close(*norms, rtol=5e-7, atol=0.0)
+    assert relative_error(back, tensors["G"].double()) < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])

@@ -7,9 +7,12 @@ from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
 from python_ref.kron import rebase_moments
 from tests.emulation.triton import operators
+from tests.emulation.triton.test_kron_adam import SCALARS as ADAM
+from tests.emulation.triton.test_kron_adam import WRITTEN
+from tests.emulation.triton.test_kron_adam import arguments as adam_arguments
 from tests.emulation.triton.test_kron_rotate import CONFIG, SHAPES
-from tests.errors import assert_accurate, unit_roundoff
-from tests.matrices import factors, normal
+from tests.errors import assert_accurate, relative_error, unit_roundoff
+from tests.matrices import factors, normal, signed_permutation
 from tests.ops.launch import LAYOUTS, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -64,6 +67,34 @@ def test_a_list_takes_as_many_launches_as_an_item(interpreted):
         assert interpreted == ["product_kernel"] * 4
         for tensors, *ours in zip(items, *lists[:2], strict=True):
             assert_right(tensors, ours)
+
+
+def trajectory(tensors, change, *, carried=True):
+    """Return the parameter after six steps; bases change before the fourth, and moments with them if carried."""
+    generator = torch.Generator().manual_seed(5)
+    for step in range(1, 7):
+        if step == 4 and change is not None:
+            P_L, P_R = change
+            if carried:
+                names = ("exp_avg", "exp_avg_sq")
+                moments = {name: tensors[name] for name in names} | {"P_L": P_L, "P_R": P_R}
+                moved = operators.run("rebase_moments_", moments, config=CONFIG)
+                tensors = tensors | dict(zip(names, moved, strict=True))
+            tensors = tensors | {"Q_L": tensors["Q_L"] @ P_L.mT, "Q_R": tensors["Q_R"] @ P_R.mT}
+        tensors = tensors | {"grad": normal(generator, *tensors["param"].shape, dtype=torch.float32)}
+        written = operators.run("kron_adam_", tensors, config=CONFIG, **(ADAM | {"step": step}))
+        tensors = tensors | dict(zip(WRITTEN, written, strict=True))
+    return tensors["param"]
+
+
+def test_permuted_bases_of_other_signs_change_nothing_in_a_trajectory():
+    """Rounding moves an entry by about 1e-6; moments left behind move them by far more."""
+    generator = torch.Generator().manual_seed(6)
+    tensors = adam_arguments((), 17, 33, ("shared", "shared"))
+    change = [signed_permutation(generator, n, torch.float32) for n in (17, 33)]
+    before = trajectory(tensors, None)
+    torch.testing.assert_close(trajectory(tensors, change), before, rtol=1e-5, atol=1e-6)
+    assert relative_error(trajectory(tensors, change, carried=False), before.double()) > 1e-2
 
 
 BUGS = [

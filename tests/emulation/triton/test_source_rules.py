@@ -9,7 +9,7 @@ from tests.emulation.triton.source_rules import kernel_files, launched_files, vi
 ROOT = Path(__file__).parents[3]
 FILES = kernel_files(ROOT / "kpop_kernels")
 LAUNCHED = launched_files(ROOT / "kpop_kernels")
-LAUNCHED_BY = {"adam_product": "kron_adam", "weight_update": "kron_adam"}
+LAUNCHED_BY = {"adam8_product": "kron_adam8", "adam_product": "kron_adam", "weight_update": "kron_adam"}
 """Files of kernels that are launched from another file alone, whose tests interpret them."""
 
 

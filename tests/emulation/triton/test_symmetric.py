@@ -186,3 +186,7 @@ def test_planted_bug_is_found(tmp_path, file, old, new):
         check("symm_mm", {"A": A, "B": A.mT.contiguous()}, C=symmetric(2, 48, 48), module=broken, config=WIDE)
         A = A.mT.contiguous().mT
         check("symm_mm", {"A": A, "B": A.mT}, C=None, beta=0.0, module=broken, config=WIDE)
+        C = symmetric(2, 48, 48).tril() + torch.full((48, 48), torch.nan).triu(1)
+        tensors = {"A": A, "B": A.mT}
+        (result,) = operators.run("symm_mm", tensors, module=broken, C=C, **SCALARS, config=WIDE)
+        assert torch.equal(result, result.mT), "the result is not symmetric"

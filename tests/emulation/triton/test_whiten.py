@@ -129,6 +129,31 @@ def test_kl_factors(kinds, dtype):
             assert torch.equal(result, result.mT)
 
 
+def test_kl_factors_of_a_list_are_those_of_its_items(interpreted):
+    """Launches whiten on each side, and average what is stored by rows and by columns."""
+    generator = torch.Generator().manual_seed(2)
+    module, scalars = operators.file_of("kl_gram_ema_foreach_"), {"beta": 0.9, "eps": 1e-3}
+    options = {"config": CONFIG, "symmetric": SYMMETRIC}
+    for copies in 1, 3:
+        kinds = [((), 33, 17, ("shared",) * 2), ((2,), 16, 48, ("each",) * 2), ((), 5, 7, ("none",) * 2)]
+        items = [arguments(*kind).values() for kind in kinds * copies]
+        S = [
+            [
+                covariance(generator, *G.shape[:-2], G.shape[side], G.shape[side], dtype=torch.float32)
+                for G, *_ in items
+            ]
+            for side in (-2, -1)
+        ]
+        ours = [[s.clone() for s in side] for side in S]
+        interpreted.clear()
+        module.kl_gram_ema_foreach_(*ours, *map(list, zip(*items, strict=True)), **scalars, **options)
+        # Tensors that are not aligned are multiplied apart from those that are.
+        assert sorted(interpreted) == ["product_kernel"] * 4 + ["symmetric_product_kernel"] * 2
+        for (G, P_a, P_b), S_a, S_b, *results in zip(items, *S, *ours, strict=True):
+            module.kl_gram_ema_(S_a, S_b, G, P_a, P_b, **scalars, **options)
+            assert_same_bits(results, [S_a, S_b])
+
+
 BUGS = [
     ("weight_update", "sums, inside, decay, rate", "sums, inside, decay, 1.0"),
     ("weight_update", "x, inside, decay, rate", "x, inside, decay, 1.0"),

@@ -27,6 +27,28 @@ def launch(
     product.syrk(X, C=S, alpha=alpha, beta=beta, side=side, out=S, config=config)
 
 
+def launch_list(
+    config: ProductConfig, *, side: str = "left", dtype: torch.dtype = torch.float32, diagonal: float = 0.0
+) -> None:
+    """Average two covariances of different orders."""
+    S, X = ([torch.empty(n, n, dtype=kind) for n in (ORDER, 256)] for kind in (torch.float32, dtype))
+    product.average_grams(S, X, alpha=[0.1, 0.2], beta=0.9, side=[side] * 2, diagonal=diagonal, config=config)
+
+
+def list_case(config, stores, targets, *, dtype=torch.float32, **options):
+    """Return the case of a list of float32 covariances."""
+    notes = "".join(f", {name} {value}" for name, value in options.items())
+    return case(
+        "symmetric_product_kernel",
+        f"{str(dtype).removeprefix('torch.')}, {config.block}×{config.block_k}, table{notes}",
+        partial(launch_list, config, dtype=dtype, **options),
+        dot="_bf16" if dtype == torch.bfloat16 else "_f32",
+        nvidia={"STG.128": stores, "LDG.128": stores // 2},
+        targets=targets,
+        table=True,
+    )
+
+
 def product_case(dtype, config, stores, targets, n=ORDER, *, side="left", **options):
     """Return the case of a configuration: a thread stores its part of a tile twice, and loads the addend once."""
     name = f"{str(dtype).removeprefix('torch.')}, {config.block}×{config.block_k}"
@@ -53,4 +75,10 @@ CASES = (
     product_case(torch.float32, LARGE[4], 32, IN_SHARED, 512),
     product_case(torch.float32, LARGE[4], 32, ("sm_90",), side="right"),
     product_case(torch.float32, replace(SMALL[4], float32="ieee"), 8, ("sm_90",), tensor_cores=False),
+    list_case(SMALL[4], 8, IN_REGISTERS, diagonal=1e-9),
+    list_case(LARGE[4], 32, IN_SHARED),
+    list_case(LARGE[4], 32, IN_SHARED, side="right"),
+    list_case(LARGE[4], 32, IN_SHARED, diagonal=1e-9),
+    list_case(LARGE[2], 32, IN_SHARED, dtype=torch.bfloat16),
+    list_case(LARGE_IN_REGISTERS[2], 32, IN_REGISTERS, dtype=torch.bfloat16),
 )

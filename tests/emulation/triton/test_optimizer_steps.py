@@ -1,0 +1,67 @@
+"""Steps of optimizers in Triton's interpreter: kernels are launched for all parameters, not for each."""
+
+from collections import Counter
+from copy import deepcopy
+
+import pytest
+import torch
+
+from kpop_kernels.backends import triton as backend
+from kpop_kernels.optim import _nonfinite, _updates
+from tests.emulation.triton.dispatch import served_by_triton
+from tests.errors import relative_error
+from tests.optim.registry import CASES
+
+OURS = [case for case in CASES if case.ours]
+SHAPES = ((16, 32), (33, 17), (48, 48), (5,))
+ONE_STEP_A_CALL = {"QClean": {"quantize_int8_list_kernel"}}
+"""Kernels launched for each parameter: stochastic rounding of a list has one number of the step."""
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_device(monkeypatch):
+    """Let optimizers read nothing of a tensor, as where that would wait for a device."""
+    for module in (_nonfinite, _updates):
+        monkeypatch.setattr(module, "on_host", lambda device: False)
+
+
+def trained(case, copies):
+    """Return an optimizer after its first step, with gradients for the second."""
+    generator = torch.Generator().manual_seed(1)
+    parameters = [torch.randn(shape, generator=generator).requires_grad_() for shape in SHAPES * copies]
+    optimizer = case.make(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    optimizer.step()
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    return optimizer
+
+
+def launches_of_a_step(optimizer, interpreted):
+    """Return how often each kernel is launched in a step that renews nothing; it ends where the CPU's does."""
+    expected = deepcopy(optimizer)
+    pairs = list(zip(*(o.param_groups[0]["params"] for o in (optimizer, expected)), strict=True))
+    for ours, theirs in pairs:
+        theirs.grad = ours.grad.clone()
+    expected.step()
+    interpreted.clear()
+    with served_by_triton():
+        optimizer.step()
+    for ours, theirs in pairs:
+        assert relative_error(ours.detach(), theirs.detach().double()) < 1e-5
+    return Counter(interpreted)
+
+
+@pytest.mark.parametrize("case", OURS, ids=[case.name for case in OURS])
+def test_launches_do_not_grow_with_the_number_of_parameters(interpreted, case):
+    few, many = (launches_of_a_step(trained(case, copies), interpreted) for copies in (1, 4))
+    grown = {kernel for kernel in many if many[kernel] != few[kernel]}
+    assert few and grown == ONE_STEP_A_CALL.get(case.name, set())
+
+
+def test_launches_for_each_parameter_are_seen(interpreted, monkeypatch):
+    monkeypatch.delitem(backend.FILES, "gram_ema_foreach_")
+    (case,) = (case for case in OURS if case.name == "SOAP")
+    few, many = (launches_of_a_step(trained(case, copies), interpreted) for copies in (1, 4))
+    assert many["symmetric_product_kernel"] == 4 * few["symmetric_product_kernel"] == 24
