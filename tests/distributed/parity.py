@@ -76,14 +76,28 @@ def make(name: str, params: Sequence[Tensor]) -> Optimizer:
     return OURS[name].make(params, weight_decay=0.1, rules=rules)
 
 
+@cache
+def _gradients(gradients: str, dtype: torch.dtype, kind: str | None = None) -> list[list[Tensor | None]]:
+    """Gradients of all steps, the same objects for every optimizer, none of which may change them."""
+    params = parameters(SHAPES, dtype)
+    steps = []
+    for step in range(1, STEPS + 1):
+        whole = [GRADIENTS[gradients](step, index, parameter) for index, parameter in enumerate(params)]
+        steps.append([G if G is None or kind is None else distributed(G, kind) for G in whole])
+    return steps
+
+
+def _train(optimizer: Optimizer, params: Sequence[Tensor], steps: list[list[Tensor | None]]) -> None:
+    for gradients in steps:
+        for parameter, G in zip(params, gradients, strict=True):
+            parameter.grad = G
+        optimizer.step()
+
+
 def alone(name: str, gradients: str = "usual", dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """Parameters after training in one process."""
     params = parameters(SHAPES, dtype)
-    optimizer = make(name, params)
-    for step in range(1, STEPS + 1):
-        for index, parameter in enumerate(params):
-            parameter.grad = GRADIENTS[gradients](step, index, parameter)
-        optimizer.step()
+    _train(make(name, params), params, _gradients(gradients, dtype))
     return [parameter.detach() for parameter in params]
 
 
@@ -96,10 +110,7 @@ def replicated(
     """Parameters after training with all of them on every rank, and facts of this rank."""
     params = parameters(SHAPES, dtype)
     optimizer = shard(make(name, params), comm_dtype=comm_dtype)
-    for step in range(1, STEPS + 1):
-        for index, parameter in enumerate(params):
-            parameter.grad = GRADIENTS[gradients](step, index, parameter)
-        optimizer.step()
+    _train(optimizer, params, _gradients(gradients, dtype))
     return [parameter.detach() for parameter in params], _facts(optimizer)
 
 
@@ -140,16 +151,11 @@ def sharded(
     comm_dtype: torch.dtype | None = None,
 ) -> tuple[list[Tensor], dict[str, Any]]:
     """Parameters after training with each of them cut into shards, and facts of this rank."""
-    whole = parameters(SHAPES, dtype)
-    params = [nn.Parameter(distributed(parameter, kind)) for parameter in whole]
+    params = [nn.Parameter(distributed(parameter, kind)) for parameter in parameters(SHAPES, dtype)]
     optimizer = make(name, params)
     if comm_dtype is not None:
         shard(optimizer, comm_dtype=comm_dtype)
-    for step in range(1, STEPS + 1):
-        for index, (parameter, like) in enumerate(zip(params, whole, strict=True)):
-            G = GRADIENTS[gradients](step, index, like)
-            parameter.grad = None if G is None else distributed(G, kind)
-        optimizer.step()
+    _train(optimizer, params, _gradients(gradients, dtype, kind))
     values = [p.full_tensor() if isinstance(p, DTensor) else p for p in params]
     return [value.detach() for value in values], _facts(optimizer)
 

@@ -33,11 +33,10 @@ def _optimizer(name: str, model: nn.Module, kind: str) -> Optimizer:
 
 def _kept(kind: str) -> dict[str, tuple[int, float]]:
     """Bytes of state and imbalance of work, optimizer by optimizer."""
-    results = {}
+    results, model = {}, _model()
+    if "replicated" not in kind:
+        fully_shard(model, mesh=mesh_of(kind.partition(",")[0]))
     for name in OURS:
-        model = _model()
-        if "replicated" not in kind:
-            fully_shard(model, mesh=mesh_of(kind.partition(",")[0]))
         optimizer = _optimizer(name, model, kind)
         if "replicated" in kind:
             shard(optimizer)
@@ -50,9 +49,9 @@ def _kept(kind: str) -> dict[str, tuple[int, float]]:
     "kind", ("replicated", "FSDP2", "HSDP", "replicated, rules", "FSDP2, rules", "HSDP, rules")
 )
 def test_each_rank_keeps_its_share_and_does_its_share(cluster: Cluster, kind):
-    totals = {}
+    totals, model = {}, _model()
     for name in OURS:
-        optimizer = _optimizer(name, _model(), kind)
+        optimizer = _optimizer(name, model, kind)
         optimizer.init_state()
         totals[name] = state_bytes(optimizer)
     assert len(totals) == 7

@@ -9,7 +9,7 @@ from torch import nn
 
 from kpop_kernels.distributed.__main__ import main
 from kpop_kernels.distributed._simulate import MODELS, Rates, Transformer, simulate
-from kpop_kernels.optim import KPOP, SOAP, Muon
+from kpop_kernels.optim import KPOP, SOAP, Clean, Muon, OnlineKLShampoo, Shampoo
 from tests.distributed.cluster import Cluster
 
 
@@ -27,6 +27,31 @@ def test_two_matrices_on_two_ranks_by_hand():
     rates = Rates(flops=1e3, bandwidth=1e2, latency=1.0)
     assert plan.compute_seconds(rates) == pytest.approx(step / 1e3)
     assert plan.communicate_seconds(rates) == pytest.approx(192 / 1e2 + 2 * 1.0)
+
+
+ADAM, ROTATIONS, CUBES = 20 * 32, 6 * (8 + 4) * 32, 8**3 + 4**3
+
+
+@pytest.mark.parametrize(
+    "optimizer, options, work",
+    (
+        (KPOP, {"precondition_frequency": 10}, ADAM + ROTATIONS + CUBES),
+        (SOAP, {"precondition_frequency": 5}, ADAM + ROTATIONS + 2 * CUBES),
+        (Shampoo, {"precondition_frequency": 20}, ADAM + ROTATIONS + CUBES / 2),
+        (OnlineKLShampoo, {}, ADAM + ROTATIONS + 2 * 27 * CUBES),
+        (OnlineKLShampoo, {"method": "eigh"}, ADAM + ROTATIONS + 10 * CUBES),
+        (SOAP, {"rules": {"*": "adam"}}, ADAM),
+        (OnlineKLShampoo, {"rules": {"*": "right"}}, ADAM + 6 * 4 * 32 + 2 * 27 * 4**3),
+        (
+            Clean,
+            {"rank": 2, "oversampling": 1, "power_iterations": 1, "precondition_frequency": 10},
+            40 * 32 + 16 * 32 * 2 + 2 * 3 * (4 * 32 * 3 + 4 * 12 * 3**2) / 10,
+        ),
+    ),
+)
+def test_the_work_of_a_matrix_by_hand(optimizer, options, work):
+    plan = simulate(optimizer([_meta(8, 4)], **options), 1)
+    assert plan.loads.work == [pytest.approx(work)]
 
 
 def test_what_is_updated_in_parts_is_not_sent():
