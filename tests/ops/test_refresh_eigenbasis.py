@@ -5,7 +5,7 @@ import torch
 
 import kpop_kernels
 from kpop_kernels import backends
-from kpop_kernels.backends.composite import eigenbasis as composite
+from kpop_kernels.backends import _eigenbasis as composite
 from kpop_kernels.backends.cpu import eigenbasis as cpu
 from kpop_kernels.ops.eigenbasis import Eigenbasis
 from python_ref.eigenbasis import refresh

@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from .. import _block_project
+from .. import _block_project, _eigenbasis
 from . import (
     adam8,
     dynamic8,
-    eigenbasis,
     ema8,
     gram,
     inverse_root,
@@ -39,7 +38,7 @@ def implementations() -> dict[str, Callable[..., None]]:
         "kron_adam_": kron.kron_adam_,
         "kron_adam8_": kron_adam8.kron_adam8_,
         "rebase_moments_": kron.rebase_moments_,
-        "refresh_eigenbasis": eigenbasis.refresh_eigenbasis,
+        "refresh_eigenbasis": _eigenbasis.refresh_eigenbasis,
         "nystrom_eigh": nystrom.nystrom_eigh,
         "block_project": _block_project.block_project,
         "block_lift_": _block_project.block_lift_,

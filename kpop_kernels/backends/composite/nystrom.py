@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..._schema import compute_dtype
-from .eigenbasis import aligned, full_precision
+from .._eigenbasis import aligned, full_precision
 
 _SHIFT_ATTEMPTS = 7
 """The shift as it is, and six times ten times the one before, until the Cholesky factor exists."""

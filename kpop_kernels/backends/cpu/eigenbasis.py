@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..composite import eigenbasis as composite
+from .. import _eigenbasis
 from .native import kernels, threads
 
 _LONGEST = {"avx512": 1024, "avx2": 512, "baseline": 0}
@@ -21,7 +21,7 @@ def refresh_eigenbasis(
     """Write the new basis, its eigenvalues, Q_newᵀ Q and which matrices kept the old one for a failure."""
     n = S.shape[-1]
     if method != "qr" or n > _LONGEST[kernels().isa] or not S.numel():
-        composite.refresh_eigenbasis(S, Q, method=method, sort=sort, out=out)
+        _eigenbasis.refresh_eigenbasis(S, Q, method=method, sort=sort, out=out)
         return
     assert Q is not None
     S, Q = S.to(torch.float32).contiguous(), Q.contiguous()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..._schema import compute_dtype
+from .._schema import compute_dtype
 
 _NEAR = 0.1
 """Part of QᵀSQ, by Frobenius norm, off the diagonal up to which "auto" trusts one step of QR from Q."""
