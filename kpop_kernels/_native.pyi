@@ -183,9 +183,8 @@ class Cpu:
     def stochastic_round(self, items: list[BlockItem], *, seed: int, step: int, threads: int) -> None: ...
     def symmetric_products(
         self,
-        batches: list[tuple[tuple[int, bool], tuple[int, bool], int, int, int, int, int]],
+        batches: list[tuple[tuple[int, bool], tuple[int, bool], int, int, int, int, int, float]],
         *,
-        alpha: float,
         beta: float,
         threads: int,
     ) -> None: ...

@@ -13,23 +13,23 @@ namespace {
 // A factor, and whether it is stored depth first.
 using Factor = std::pair<uintptr_t, bool>;
 
-// A, B, C, out, number of matrices, n, inner dimension.
-using ProductBatch = std::tuple<Factor, Factor, uintptr_t, uintptr_t, int64_t, int64_t, int64_t>;
+// A, B, C, out, number of matrices, n, inner dimension, alpha.
+using ProductBatch = std::tuple<Factor, Factor, uintptr_t, uintptr_t, int64_t, int64_t, int64_t, float>;
 
 // One item for each product, long ones first, so that no thread is left with one at the end.
-void symmetric_products(const Cpu& cpu, const std::vector<ProductBatch>& batches, float alpha, float beta, int threads) {
+void symmetric_products(const Cpu& cpu, const std::vector<ProductBatch>& batches, float beta, int threads) {
   std::vector<cpu::SymmetricItem> items;
-  for (const auto& [A, B, C, out, count, n, k] : batches)
+  for (const auto& [A, B, C, out, count, n, k, alpha] : batches)
     for (int64_t i = 0; i < count; ++i) {
       const auto operand = [at = i * n * k](const Factor& factor) {
         return cpu::Operand{pointer<const float>(factor.first) + at, factor.second};
       };
       items.push_back({operand(A), operand(B), C ? pointer<const float>(C) + i * n * n : nullptr,
-                       pointer<float>(out) + i * n * n, n, k});
+                       pointer<float>(out) + i * n * n, n, k, alpha});
     }
   std::stable_sort(items.begin(), items.end(),
                    [](const auto& a, const auto& b) { return a.n * a.n * a.k > b.n * b.n * b.k; });
-  cpu.kernels().symmetric_products(items.data(), static_cast<int64_t>(items.size()), alpha, beta, threads);
+  cpu.kernels().symmetric_products(items.data(), static_cast<int64_t>(items.size()), beta, threads);
 }
 
 // A batch of matrices of one size: A, out, bound, number of matrices, n, most steps.
@@ -74,8 +74,7 @@ void normalize(const Cpu& cpu, const std::vector<RootBatch>& batches, float damp
 void bind_roots(CpuClass& cpu) {
   using pybind11::arg;
   const pybind11::kw_only named;
-  cpu.def("symmetric_products", &symmetric_products, arg("batches"), named, arg("alpha"), arg("beta"), arg("threads"),
-          Unlocked());
+  cpu.def("symmetric_products", &symmetric_products, arg("batches"), named, arg("beta"), arg("threads"), Unlocked());
   cpu.def("inverse_root", &inverse_root, arg("batches"), arg("p"), named, arg("schedule"), arg("shorter"),
           arg("second_stage"), arg("damping"), arg("relative_damping"), arg("threads"), Unlocked());
   cpu.def("normalize", &normalize, arg("batches"), named, arg("damping"), arg("relative_damping"), arg("threads"),

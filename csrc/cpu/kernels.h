@@ -51,6 +51,7 @@ struct SymmetricItem {
   const float* C;
   float* out;
   int64_t n, k;
+  float alpha;
 };
 
 // Cubics a x + b x³, (a, b) for each step.
@@ -191,7 +192,7 @@ struct Kernels {
   void (*stochastic_round)(BlockItems items, RandomKey key, int threads);
 
   // out <- alpha A B + beta C. Of C the lower triangles are read.
-  void (*symmetric_products)(const SymmetricItem* items, int64_t count, float alpha, float beta, int threads);
+  void (*symmetric_products)(const SymmetricItem* items, int64_t count, float beta, int threads);
 
   // S <- beta S + (1 - beta) / depth Y Yᵀ + eps I, symmetric, where Y is G P, or (P G)ᵀ of the columns, and has `depth`
   // columns. Of S the lower triangle is read; nothing is when beta is 0.

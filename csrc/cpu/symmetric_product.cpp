@@ -47,9 +47,10 @@ int64_t panel_floats(const SymmetricItem& item) {
   return tiles(item.n) * TILE * (item.k < MAX_DEPTH ? item.k : MAX_DEPTH);
 }
 
-void one_product(const SymmetricItem& item, float alpha, float beta, float* a, Team team) {
+void one_product(const SymmetricItem& item, float beta, float* a, Team team) {
   const bool same = item.A.data == item.B.data && item.A.depth_major == item.B.depth_major;
   const int64_t n = item.n, k = item.k;
+  const float alpha = item.alpha;
   float *b = same ? a : a + panel_floats(item), *out = item.out;
   const float* addend = beta != 0 ? item.C : nullptr;
   for (int64_t from = 0; from < k; from += MAX_DEPTH) {
@@ -69,12 +70,12 @@ void one_product(const SymmetricItem& item, float alpha, float beta, float* a, T
 
 }  // namespace
 
-void symmetric_products(const SymmetricItem* items, int64_t count, float alpha, float beta, int threads) {
+void symmetric_products(const SymmetricItem* items, int64_t count, float beta, int threads) {
   int64_t floats = 0;
   for (int64_t i = 0; i < count; ++i)
     if (2 * panel_floats(items[i]) > floats) floats = 2 * panel_floats(items[i]);
   for_each_item(count, floats, threads,
-                [=](int64_t i, float* memory, Team team) { one_product(items[i], alpha, beta, memory, team); });
+                [=](int64_t i, float* memory, Team team) { one_product(items[i], beta, memory, team); });
 }
 
 }  // namespace kpop::cpu::KPOP_ISA

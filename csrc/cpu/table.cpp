@@ -18,7 +18,7 @@ void ema_sq_dynamic8(BlockItems, Decay, int);
 void adam8(BlockItems, const Adam8Step&, RandomKey, int);
 void kron_adam8(const KronAdam8Item*, int64_t, int64_t, const Adam8Step&, bool, uint64_t, int);
 void stochastic_round(BlockItems, RandomKey, int);
-void symmetric_products(const SymmetricItem*, int64_t, float, float, int);
+void symmetric_products(const SymmetricItem*, int64_t, float, int);
 void kl_factors(const KlFactorItem*, int64_t, Decay, float, int);
 void block_project(const BlockParts*, int64_t, int);
 void block_lift(const BlockParts*, int64_t, float, float, int);

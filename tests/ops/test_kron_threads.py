@@ -52,8 +52,8 @@ CASES = {
         "gram_ema_",
         lambda generator, batch, m, n, _: test_gram_ema.arguments(generator, batch, m, n, "left"),
         test_gram_ema.WRITTEN,
-        test_gram_ema.SCALARS,
-        {"side": ["left"] * len(SHAPES)},
+        {"beta": 0.75},
+        {"alpha": [0.125 + i for i in COUNT], "side": ["left" for _ in COUNT]},
     ),
     "kl_gram_ema": (
         "kl_gram_ema_",

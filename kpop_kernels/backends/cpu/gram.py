@@ -8,7 +8,7 @@ from .symmetric import Operand, products
 
 
 def gram_ema_foreach_(
-    S: Sequence[Tensor], X: Sequence[Tensor], *, beta: float, alpha: float, side: Sequence[str]
+    S: Sequence[Tensor], X: Sequence[Tensor], *, beta: float, alpha: Sequence[float], side: Sequence[str]
 ) -> None:
     """Update every S ← beta·S + alpha·X Xᵀ (or XᵀX), symmetric bit for bit."""
     operands = [Operand(x, transposed=each == "left") for x, each in zip(X, side, strict=True)]

@@ -10,13 +10,13 @@ from .native import kernels, threads
 
 def symm_mm(A: Tensor, B: Tensor, *, C: Tensor | None, alpha: float, beta: float, out: Tensor) -> None:
     """Write alpha·A B + beta·C to out."""
-    products([Operand(A, transposed=True)], [Operand(B, transposed=False)], [C], alpha, beta, out=[out])
+    products([Operand(A, transposed=True)], [Operand(B, transposed=False)], [C], [alpha], beta, out=[out])
 
 
 def syrk(X: Tensor, *, C: Tensor | None, alpha: float, beta: float, side: str, out: Tensor) -> None:
     """Write alpha·X Xᵀ + beta·C, or alpha·XᵀX + beta·C, to out."""
     operand = [Operand(X, transposed=side == "left")]
-    products(operand, operand, [C], alpha, beta, out=[out])
+    products(operand, operand, [C], [alpha], beta, out=[out])
 
 
 class Operand:
@@ -41,7 +41,7 @@ def products(
     A: Sequence[Operand],
     B: Sequence[Operand],
     C: Sequence[Tensor | None],
-    alpha: float,
+    alpha: Sequence[float],
     beta: float,
     *,
     out: Sequence[Tensor],
@@ -50,7 +50,7 @@ def products(
     batches = []
     addends: list[Tensor] = []
     written: list[tuple[Tensor, Tensor]] = []
-    for left, right, addend, result in zip(A, B, C, out, strict=True):
+    for left, right, addend, scale, result in zip(A, B, C, alpha, out, strict=True):
         if not result.numel():
             continue
         if left.k == 0:
@@ -65,9 +65,11 @@ def products(
             target = torch.empty(result.shape, dtype=torch.float32)
             written.append((result, target))
         count = result.numel() // left.n**2
-        batches.append((left.address(), right.address(), address, target.data_ptr(), count, left.n, left.k))
+        batches.append(
+            (left.address(), right.address(), address, target.data_ptr(), count, left.n, left.k, scale)
+        )
     if batches:
         given = beta if addends else 0.0
-        kernels().symmetric_products(batches, alpha=alpha, beta=given, threads=threads())
+        kernels().symmetric_products(batches, beta=given, threads=threads())
     for result, target in written:
         result.copy_(target)
