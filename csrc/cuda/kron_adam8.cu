@@ -7,7 +7,7 @@ namespace {
 
 bool aligned(const KronAdam8Batch& batch) {
   const BlockItem& blocks = batch.blocks;
-  return aligned_to_16({blocks.x.data, blocks.affine.codes, blocks.dynamic.codes, batch.scratch});
+  return aligned_to_16({blocks.affine.codes, blocks.dynamic.codes, batch.scratch});
 }
 
 // A side without a basis lies in one thread block too: blocks of codes run on from row to row.
@@ -21,7 +21,7 @@ void kron_adam8(std::vector<KronAdam8Batch> batches, const KronAdamOptions& opti
   arguments.original = options.original;
   arguments.settings = settings_of(options.adam);
   arguments.map = map;
-  arguments.random = {philox_keys(seed), 0, {}, 0};
+  arguments.keys = philox_keys(seed);
   arguments.tiling = tiling_of({0, block_size}, false);
   arguments.block_size = static_cast<int>(block_size);
   const auto launch_list = [&](auto order, const KronAdam8Batch* batch, size_t count) {

@@ -29,39 +29,39 @@ struct KronAdam8Arguments {
   bool original;
   AdamSettings settings;
   const DynamicMap* map;
-  RandomSource random;
+  PhiloxKeys keys;
   Tiling tiling;  // of warps
   int block_size;
 };
 
-// What is computed once for a matrix, in shared memory.
+// What is computed once for a matrix, in shared memory, from its first element on.
 struct KronAdam8Matrix {
   Part part;
   AdamStep step;
-  BlockItem blocks;  // from its first element on, like the scratch
+  BlockItem blocks;
   float* scratch;
   Tiling tiling;
+  RandomSource random;
 };
 
 __device__ __forceinline__ KronAdam8Matrix matrix_of(const KronAdam8Arguments& arguments, const KronAdam8Item& item,
                                                      const Part& part) {
-  KronAdam8Matrix matrix = {part, adam_step(arguments.settings, item.step.value()), item.blocks,
-                            item.scratch + part.offset, arguments.tiling};
-  const int64_t elements = part.offset, blocks = elements / arguments.block_size;
-  BlockItem& own = matrix.blocks;
-  own.x.data = static_cast<const uint8_t*>(own.x.data) + elements * (own.x.type == Float::float32 ? 4 : 2);
+  const int64_t step = item.step.value(), elements = part.offset, blocks = elements / arguments.block_size;
+  BlockItem own = item.blocks;
   own.affine = {own.affine.codes + elements, own.affine.scales + blocks, own.affine.zero_points + blocks};
   own.dynamic = {own.dynamic.codes + elements, own.dynamic.absmax + blocks};
-  own.offset += static_cast<uint64_t>(elements);
-  matrix.tiling.count = part.rows * part.columns;
-  matrix.tiling.aligned = item.aligned;
-  return matrix;
+  Tiling tiling = arguments.tiling;
+  tiling.count = part.rows * part.columns;
+  tiling.aligned = item.aligned;
+  const uint64_t offset = own.offset + static_cast<uint64_t>(elements);
+  return {part,   adam_step(arguments.settings, step), own, item.scratch + elements,
+          tiling, {arguments.keys, own.stream, {nullptr, step}, offset}};
 }
 
 // Calls f(i, entry of S) for what a row's group has of a matrix whose rows follow each other.
 template <int N, typename Function>
 __device__ __forceinline__ void each_of_group(float* S, int columns, const Tile& tile, int row, Function f) {
-  const int first = static_cast<int>(tile.first(row));
+  const int first = unknown(static_cast<int>(tile.first(row)));
   int y = first / columns, x = first % columns;
 #pragma unroll
   for (int i = 0; i < GROUP; ++i) {
@@ -72,64 +72,50 @@ __device__ __forceinline__ void each_of_group(float* S, int columns, const Tile&
   }
 }
 
-// Fills the groups of a tile from the matrix in shared memory, and with 0 beyond its end.
-template <int N>
-__device__ __forceinline__ void load_shared(float (&values)[ROWS][GROUP], float* S, int columns, const Tile& tile) {
-#pragma unroll
-  for (int row = 0; row < ROWS; ++row) {
-#pragma unroll
-    for (int i = 0; i < GROUP; ++i) values[row][i] = 0;
-    each_of_group<N>(S, columns, tile, row, [&](int i, float entry) { values[row][i] = entry; });
-  }
-}
+// What a thread block does in turn. A first moment in the basis of the gradient is averaged in a turn of its own.
+enum Turn8 { ROTATE_GRADIENT, AVERAGE_GRADIENT, ROTATE_MOMENT, ROTATE_UPDATE };
 
+// The moments of a tile, one after the other: registers are scarce. Averages what is in S; S <- the normalized first
+// moment, or the average if its turn is another one than the second moment's.
 template <int N>
-__device__ __forceinline__ void store_shared(const float (&values)[ROWS][GROUP], float* S, int columns,
-                                             const Tile& tile) {
-#pragma unroll
-  for (int row = 0; row < ROWS; ++row)
-    each_of_group<N>(S, columns, tile, row, [&](int i, float& entry) { entry = values[row][i]; });
-}
-
-// Both moments of a tile. S <- the normalized first one of the rotated gradient there, or that of the gradient, averaged.
-template <int N>
-__device__ __forceinline__ void average_tile(float* S, const KronAdam8Matrix& matrix, const Tile& tile,
+__device__ __forceinline__ void average_tile(float* S, int turn, const KronAdam8Matrix& matrix, const Tile& tile,
                                              const DynamicTables& tables, const Random& random,
                                              const KronAdam8Arguments& arguments) {
   const AdamSettings& settings = arguments.settings;
-  float m[ROWS][GROUP], v[ROWS][GROUP], x[ROWS][GROUP];
-  load_shared<N>(x, S, matrix.part.columns, tile);
-  restore_dynamic(v, matrix.blocks.dynamic, tables.values, tile);
-  average_square(v, x, settings.decay2);
-  if (arguments.original) load_tile(x, matrix.blocks.x, tile);
-  const bool negated = arguments.original && settings.maximize;
-  restore_affine(m, matrix.blocks.affine, tile);
+  const int columns = matrix.part.columns;
+  float v[ROWS][GROUP] = {}, x[ROWS][GROUP] = {};
 #pragma unroll
   for (int row = 0; row < ROWS; ++row)
+    each_of_group<N>(S, columns, tile, row, [&](int i, float entry) { x[row][i] = entry; });
+  if (turn == ROTATE_GRADIENT) {
+    restore_dynamic(v, matrix.blocks.dynamic, tables.values, tile);
+    average_square(v, x, settings.decay2);
+    quantize_dynamic<false>(v, tile, tables.buckets, matrix.blocks.dynamic);
+    if (arguments.original) return store_tile(v, matrix.scratch, tile);
+  }
+  float m[ROWS][GROUP];
+  restore_affine(m, matrix.blocks.affine, tile);
+  average(m, x, settings.decay1);
 #pragma unroll
-    for (int i = 0; i < GROUP; ++i) {
-      m[row][i] = averaged(m[row][i], negated ? -x[row][i] : x[row][i], settings.decay1);
-      x[row][i] = arguments.original ? m[row][i] : normalized(m[row][i], v[row][i], matrix.step, settings);
-    }
-  store_shared<N>(x, S, matrix.part.columns, tile);
-  if (arguments.original) store_tile(v, matrix.scratch, tile);
+  for (int row = 0; row < ROWS; ++row)
+    each_of_group<N>(S, columns, tile, row, [&](int i, float& entry) {
+      entry = arguments.original ? m[row][i] : normalized(m[row][i], v[row][i], matrix.step, settings);
+    });
   quantize_affine<true>(m, tile, UNBIASED_RULE, random, matrix.blocks.affine);
-  quantize_dynamic<false>(v, tile, tables.buckets, matrix.blocks.dynamic);
 }
 
 template <int N>
-__device__ __forceinline__ void average_moments(float* S, const KronAdam8Matrix& matrix, int64_t step,
+__device__ __forceinline__ void average_moments(float* S, int turn, const KronAdam8Matrix& matrix,
                                                 const DynamicTables& tables, const Place& place,
                                                 const KronAdam8Arguments& arguments) {
   Tiling tiling = matrix.tiling;
   tiling.team = WARP;  // known to the compiler: no barriers
-  const BlockItem& blocks = matrix.blocks;
-  const Random random(arguments.random, blocks.stream, step, blocks.offset);
+  const Random random(matrix.random);
 #pragma unroll 1
   for (int number = place.warp;; number += N / 16) {
     const Tile tile(tiling, number);
     if (tile.beyond()) return;
-    average_tile<N>(S, matrix, tile, tables, random, arguments);
+    average_tile<N>(S, turn, matrix, tile, tables, random, arguments);
   }
 }
 
@@ -162,13 +148,15 @@ __global__ void __launch_bounds__(2 * N, 1) kron_adam8(const __grid_constant__ K
   __syncthreads();
   const Place place;
 #pragma unroll 1
-  for (int turn = GRADIENT; turn <= UPDATE; ++turn) {
-    if (turn == MOMENT && !arguments.original) continue;
-    if (turn == GRADIENT) load_part<N>(S, item.blocks.x, arguments.settings.maximize, matrix.part, place);
+  for (int turn = ROTATE_GRADIENT; turn <= ROTATE_UPDATE; ++turn) {
+    const bool loads = turn <= AVERAGE_GRADIENT;
+    if (!arguments.original && (turn == AVERAGE_GRADIENT || turn == ROTATE_MOMENT)) continue;
+    if (turn == AVERAGE_GRADIENT) __syncthreads();  // S has been read
+    if (loads) load_part<N>(S, item.blocks.x, arguments.settings.maximize, matrix.part, place);
     __syncthreads();
-    rotate<N>(S, matrix.part, turn == UPDATE, place);
-    if (turn == GRADIENT) average_moments<N>(S, matrix, item.step.value(), tables, place, arguments);
-    if (turn == MOMENT) normalize<N>(S, matrix, place, arguments.settings);
+    if (turn != AVERAGE_GRADIENT) rotate<N>(S, matrix.part, turn == ROTATE_UPDATE, place);
+    if (loads) average_moments<N>(S, turn, matrix, tables, place, arguments);
+    if (turn == ROTATE_MOMENT) normalize<N>(S, matrix, place, arguments.settings);
   }
   update_part<N>(S, item.blocks.out, matrix.part, place, matrix.step);
 }

@@ -28,9 +28,7 @@ class Random {
   __device__ __forceinline__ explicit Random(const RandomSource& source)
       : Random(source, source.stream, source.offset) {}
   __device__ __forceinline__ Random(const RandomSource& source, uint32_t stream, uint64_t offset)
-      : Random(source, stream, source.step.value(), offset) {}
-  __device__ __forceinline__ Random(const RandomSource& source, uint32_t stream, int64_t step, uint64_t offset)
-      : source_(source), stream_(stream), step_(static_cast<uint32_t>(step)), offset_(offset) {}
+      : source_(source), stream_(stream), step_(static_cast<uint32_t>(source.step.value())), offset_(offset) {}
 
   // The random numbers of eight elements, the first of which belongs to entry 0 of a call.
   __device__ __forceinline__ Philox4 of_call(int64_t first) const {

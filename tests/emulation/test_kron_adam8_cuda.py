@@ -169,13 +169,17 @@ def test_what_is_refused(monkeypatch):
 
 
 BUGS = {
-    "tables in part": ("kron_adam8.cuh", ("arguments.map->buckets, 2 * N", "arguments.map->buckets, 4 * N")),
-    "gradient not moved": ("kron_adam8.cuh", (" + elements * (own.x.type == Float::float32 ? 4 : 2)", "")),
+    "tables in part": ("kron_adam8.cuh", ("arguments.map->values, 2 * N", "arguments.map->values, 4 * N")),
     "scales not moved": ("kron_adam8.cuh", ("own.affine.scales + blocks", "own.affine.scales")),
-    "offset not moved": ("kron_adam8.cuh", ("  own.offset += static_cast<uint64_t>(elements);\n", "")),
+    "offset not moved": ("kron_adam8.cuh", ("own.offset + static_cast<uint64_t>(elements)", "own.offset")),
     "rows of another length": ("kron_adam8.cuh", ("if (++x < columns) continue;", "if (++x < N) continue;")),
-    "moments not waited for": ("kron_adam8.cuh", ("    __syncthreads();\n    rotate<N>", "    rotate<N>")),
-    "first moment not rotated": ("kron_adam8.cuh", ("turn == MOMENT && !arg", "turn == MOMENT && arg")),
+    "gradient not waited for": (
+        "kron_adam8.cuh",
+        ("    __syncthreads();\n    if (turn != AV", "    if (turn != AV"),
+    ),
+    "overwritten early": ("kron_adam8.cuh", ("if (turn == AVERAGE_GRADIENT) __sync", "if (turn < 0) __sync")),
+    "second moment averaged twice": ("kron_adam8.cuh", ("if (turn == ROTATE_GRADIENT) {", "if (true) {")),
+    "rotated moment not normalized": ("kron_adam8.cuh", ("if (turn == ROTATE_MOMENT) n", "if (turn < 0) n")),
 }
 
 
@@ -183,9 +187,11 @@ BUGS = {
 def test_a_planted_bug_is_found(generator, name, edit):
     if address_sanitizer.loaded():
         pytest.skip("AddressSanitizer ends the process at what some of these bugs read out of bounds")
-    tensors = arguments(generator, (3,), 16, 16, ("each", "shared"))
+    several = arguments(generator, (3,), 16, 16, ("each", "shared"))
+    odd = arguments(generator, (), 9, 13, BOTH)
     with pytest.raises(AssertionError):
         for order in ORDERS:
             with emulated(order, seed=3, edits={name: (edit,)}, only=KERNELS):
-                check(tensors)
-                check(tensors, exp_avg_basis="original")
+                for tensors in several, odd:
+                    check(tensors)
+                    check(tensors, exp_avg_basis="original")
