@@ -44,6 +44,9 @@ struct KronAdam8Matrix {
   RandomSource random;
 };
 
+static_assert(SHARED_MATRIX<cuda::LARGEST_ORDER> + sizeof(DynamicTables) + sizeof(KronAdam8Matrix) <= 98 * 1024,
+              "what a thread block shares fits, and 1 KiB that devices keep for themselves");
+
 __device__ __forceinline__ KronAdam8Matrix matrix_of(const KronAdam8Arguments& arguments, const KronAdam8Item& item,
                                                      const Part& part) {
   const int64_t step = item.step.value(), elements = part.offset, blocks = elements / arguments.block_size;
@@ -75,8 +78,8 @@ __device__ __forceinline__ void each_of_group(float* S, int columns, const Tile&
 // What a thread block does in turn. A first moment in the basis of the gradient is averaged in a turn of its own.
 enum Turn8 { ROTATE_GRADIENT, AVERAGE_GRADIENT, ROTATE_MOMENT, ROTATE_UPDATE };
 
-// The moments of a tile, one after the other: registers are scarce. Averages what is in S; S <- the normalized first
-// moment, or the average if its turn is another one than the second moment's.
+// Averages what is in S into the moments of a tile, one after the other: registers are scarce. S <- the normalized first
+// moment, or the first moment alone where it has a turn of its own.
 template <int N>
 __device__ __forceinline__ void average_tile(float* S, int turn, const KronAdam8Matrix& matrix, const Tile& tile,
                                              const DynamicTables& tables, const Random& random,

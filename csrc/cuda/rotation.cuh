@@ -60,7 +60,7 @@ __device__ __forceinline__ Part part_of(const Matrices& matrices, int number) {
 // Entries that a thread handles at once: what it loads for all of them is under way together.
 constexpr int BATCH = 8;
 
-// The calling thread's entries of up to BATCH N / 32 rows, neighbours in neighbouring threads.
+// The calling thread's entries of up to 32 BATCH / N rows, neighbours in neighbouring threads.
 template <int N>
 struct Batch {
   int row, column, rows, columns;  // of the first entry, and where the matrix ends

@@ -28,7 +28,8 @@ ONE_BLOCK_FIRST = (
     *("inverse_root", "inverse_root_foreach", "kron_rotate"),
     *("kron_adam_", "kron_adam_foreach_", "kron_adam8_", "kron_adam8_foreach_"),
 )
-"""Operators that CUDA C++ finishes in one launch where the matrices are small, before Triton's many."""
+"""Operators that CUDA C++ finishes in one launch where a thread block holds all that a product sums over, before
+Triton's many; sides with a longer basis go to Triton."""
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments of a call."""
