@@ -223,6 +223,9 @@ class Cpu:
         threads: int,
     ) -> None: ...
 
+_KronShape = tuple[tuple[int, bool], tuple[int, bool], int, int, int]
+"""Q_L and Q_R, each an address and whether there is one for each matrix; number of matrices, rows, columns."""
+
 class Cuda:
     """The CUDA kernels on one stream of the current device, where the package was compiled with nvcc.
 
@@ -394,18 +397,7 @@ class Cuda:
     def kron_adam(
         self,
         batches: list[
-            tuple[
-                tuple[int, Float],
-                tuple[int, Float],
-                int,
-                int,
-                tuple[int, bool],
-                tuple[int, bool],
-                tuple[int, int, int],
-                int,
-                int,
-                int,
-            ]
+            tuple[tuple[int, Float], tuple[int, Float], int, int, _KronShape, tuple[int, int, int]]
         ],
         *,
         lr: float,
@@ -418,15 +410,23 @@ class Cuda:
         maximize: bool,
         original: bool,
     ) -> None: ...
-    def kron_rotate(
+    def kron_adam8(
         self,
-        G: tuple[int, Float],
-        out: tuple[int, Float],
-        left: tuple[int, bool],
-        right: tuple[int, bool],
-        count: int,
-        rows: int,
-        columns: int,
+        batches: list[tuple[BlockItem, int, _KronShape, tuple[int, int, int]]],
         *,
-        inverse: bool,
+        block_size: int,
+        seed: int,
+        map: int,
+        lr: float,
+        device_lr: int,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        limit: float,
+        maximize: bool,
+        original: bool,
+    ) -> None: ...
+    def kron_rotate(
+        self, G: tuple[int, Float], out: tuple[int, Float], shape: _KronShape, *, inverse: bool
     ) -> None: ...

@@ -14,9 +14,9 @@ struct DynamicTables {
 
 // Called by all threads of the block, which wait for each other before they use what was copied.
 template <int COUNT, typename T>
-__device__ __forceinline__ void copy_table(T (&shared)[COUNT], const T* table) {
+__device__ __forceinline__ void copy_table(T (&shared)[COUNT], const T* table, int threads = THREADS) {
 #pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x); i < COUNT; i += THREADS) shared[i] = table[i];
+  for (int i = static_cast<int>(threadIdx.x); i < COUNT; i += threads) shared[i] = table[i];
 }
 
 // What turns values into y = x / absmax; the inverse of a block of zeros or with NaN or Inf is 0.

@@ -4,13 +4,12 @@
 
 namespace kpop::cuda {
 
-void kron_rotate(Values G, MutableValues out, Factor left, Factor right, bool inverse, int64_t count, int64_t rows,
-                 int64_t columns, void* stream) {
-  const KronRotateArguments arguments = {G, out, left, right, static_cast<int>(rows), static_cast<int>(columns)};
-  for_order(std::max(rows, columns), [&](auto order) {
+void kron_rotate(Values G, MutableValues out, const KronShape& shape, bool inverse, void* stream) {
+  const KronRotateArguments arguments = {G, out, matrices_of(shape), inverse};
+  for_order(order_of(shape), [&](auto order) {
     constexpr int N = order;
-    const auto kernel = inverse ? &kpop::kron_rotate<true, N> : &kpop::kron_rotate<false, N>;
-    launch_with_shared(kernel, count, 2 * N, SHARED_MATRIX<N>, stream, arguments);
+    const int64_t blocks = shape.count * parts_of<N>(arguments.matrices);
+    launch_with_shared(&kpop::kron_rotate<N>, blocks, 2 * N, SHARED_MATRIX<N>, stream, arguments);
   });
 }
 

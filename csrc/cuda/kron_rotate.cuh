@@ -1,6 +1,9 @@
-// Rotations of matrices with sides up to N, one thread block a matrix, both products in one launch. Bytes moved: those of
-// the matrix twice, and each factor once a matrix, which the L2 cache gives where it is shared.
+// Rotations of matrices whose sides with a factor are up to N, one thread block a matrix, or N of a side without: both
+// products in one launch. Bytes moved: those of the matrix twice, and each factor once a thread block, which the L2
+// cache gives where it is shared.
 #pragma once
+
+#include <type_traits>
 
 #include "rotation.cuh"
 
@@ -10,20 +13,26 @@ namespace kpop {
 struct KronRotateArguments {
   Values G;
   MutableValues out;
-  cuda::Factor left, right;
-  int rows, columns;
+  Matrices matrices;
+  bool inverse;
 };
 
-template <bool inverse, int N>
+template <int N>
 __global__ void __launch_bounds__(2 * N, 1) kron_rotate(KronRotateArguments a) {
-  KPOP_DYNAMIC_SHARED(float, shared);
-  const int64_t number = blockIdx.x, offset = number * a.rows * a.columns;
-  const Factors factors = {factor_of(a.left, number, a.rows), factor_of(a.right, number, a.columns)};
-  const Rotation rotation = {a.rows, a.columns, factors, shared, Place()};
-  Fragments<N> x;
-  each_held(x, rotation, [&](float& value, int i) { value = element(a.G.data, a.G.type, offset + i); });
-  rotate<inverse>(x, rotation);
-  each_held(x, rotation, [&](float& value, int i) { set_element(a.out.data, a.out.type, offset + i, value); });
+  KPOP_DYNAMIC_SHARED(float, S);
+  const Part part = part_of<N>(a.matrices, static_cast<int>(blockIdx.x));
+  const Place place;
+  load_part<N>(S, a.G, false, part, place);
+  __syncthreads();
+  rotate<N>(S, part, a.inverse, place);
+  typed(a.out.data, a.out.type, [&](auto* out) {
+    using Element = std::remove_pointer_t<decltype(out)>;
+    each_batch<N>(part.rows, part.columns, place, [&](const Batch<N>& batch) {
+      batch.each([&](int, int row, int column) {
+        out[part.place_of(row, column)] = narrow<Element>(S[shared_index<N>(row, column)]);
+      });
+    });
+  });
 }
 
 }  // namespace kpop

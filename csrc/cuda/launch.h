@@ -10,6 +10,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "lists.h"
 
@@ -50,6 +51,16 @@ void for_order(int64_t order, Function f) {
   if (order <= 32) return f(std::integral_constant<int, 32>());
   if (order <= 64) return f(std::integral_constant<int, 64>());
   f(std::integral_constant<int, cuda::LARGEST_ORDER>());
+}
+
+// Cuts a list of matrices into launches of up to LIMIT and calls f(order, first, count) for each. Large orders come first,
+// so that none begins when the others are done.
+template <size_t LIMIT, typename Matrix, typename Order, typename Function>
+void for_each_launch(std::vector<Matrix> list, Order order_of, Function f) {
+  std::stable_sort(list.begin(), list.end(), [&](const auto& a, const auto& b) { return order_of(a) > order_of(b); });
+  for (size_t begin = 0; begin < list.size(); begin += LIMIT)
+    for_order(order_of(list[begin]),
+              [&](auto order) { f(order, &list[begin], std::min(LIMIT, list.size() - begin)); });
 }
 
 inline int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }

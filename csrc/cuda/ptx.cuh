@@ -66,6 +66,12 @@ __device__ __forceinline__ float multiply_flushed(float a, float b) {
   return product;
 }
 
+// The same number, of which the compiler knows nothing: what follows from it is computed anew, not kept in registers.
+__device__ __forceinline__ int unknown(int number) {
+  KPOP_PTX(asm volatile("" : "+r"(number)), static_cast<void>(number));
+  return number;
+}
+
 // The low half of c above a and b, each clamped to a byte.
 __device__ __forceinline__ uint32_t pack_saturated(int a, int b, uint32_t c) {
   uint32_t packed;

@@ -152,8 +152,11 @@ class Operator:
     def items(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the arguments of each item of an operator on lists, results included, by name.
 
-        It is one dictionary that is changed from item to item.
+        It is one dictionary that is changed from item to item; all arguments of an operator on one item.
         """
+        if self.single is None:
+            yield self.named(args, kwargs)
+            return
         item = self.named(args, kwargs)
         out = item.pop("out", None)
         given = [name for name in self.listed if name in item]

@@ -6,9 +6,10 @@ dtype.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -23,8 +24,15 @@ ORDER: dict[str, tuple[str, ...]] = {
 }
 """Backends of a device type, best first; devices not listed are served by composite."""
 
-ONE_BLOCK_FIRST = ("inverse_root", "inverse_root_foreach", "kron_rotate", "kron_adam_", "kron_adam_foreach_")
-"""Operators that CUDA C++ finishes in one launch where the matrices are small, before Triton's many."""
+ONE_BLOCK_FIRST = (
+    *("inverse_root", "inverse_root_foreach", "kron_rotate"),
+    *("kron_adam_", "kron_adam_foreach_", "kron_adam8_", "kron_adam8_foreach_"),
+)
+"""Operators that CUDA C++ finishes in one launch where a thread block holds all that a product sums over, before
+Triton's many; sides with a longer basis go to Triton."""
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""The arguments of a call."""
 
 NAMES = ("composite", "cpu", "triton", "cuda", "metal")
 
@@ -48,7 +56,9 @@ class Backend:
         self.reason: str | None = module.absent_because()
         self.dtypes: tuple[torch.dtype, ...] = module.DTYPES
         self.devices: tuple[str, ...] = module.DEVICES
-        self._refusal: Callable[[str, Tensor], str | None] = getattr(module, "refusal", lambda *_: None)
+        self._refusal: Callable[[str, Tensor, Mapping[str, Any]], str | None] | None = getattr(
+            module, "refusal", None
+        )
         self._guarded: dict[str, Callable[..., Any]] = {}
         if self.reason is None:
             implementations = complete(module.implementations())
@@ -60,10 +70,18 @@ class Backend:
         """Names of the operators that can be called here."""
         return tuple(self._guarded)
 
-    def serves(self, op: str, *tensors: Tensor) -> bool:
-        """Tell whether this backend runs an operator for the device, dtype and shape of all the tensors."""
-        return op in self._guarded and all(
-            self._computes(tensor) and self._refusal(op, tensor) is None for tensor in tensors
+    def serves(self, op: str, *tensors: Tensor, call: Call | None = None) -> bool:
+        """Tell whether this backend runs an operator for the device, dtype and shape of all the tensors.
+
+        Args:
+            op: Name of the operator.
+            *tensors: The tensors that decide.
+            call: All arguments, where they are known; else any that may be None is thought not to be.
+        """
+        return (
+            op in self._guarded
+            and all(map(self._computes, tensors))
+            and self._why_refused(OPERATORS[op], tensors, call) is None
         )
 
     def why_not(self, op: str, device_type: str) -> str | None:
@@ -83,14 +101,23 @@ class Backend:
             raise NotImplementedError(f"backend {self.name!r} does not implement {op}")
         return self._guarded[op]
 
+    def _why_refused(self, op: Operator, tensors: Sequence[Tensor], call: Call | None) -> str | None:
+        """Say why the shape of one of the tensors is not served; None where all are."""
+        if self._refusal is None:
+            return None
+        items: Iterable[Mapping[str, Any]] = repeat({}) if call is None else op.items(*call)
+        refusals = (self._refusal(op.name, *pair) for pair in zip(tensors, items, strict=False))
+        return next(filter(None, refusals), None)
+
     def _computes(self, tensor: Tensor) -> bool:
         return tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
 
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
-            for tensor in op.deciding(args, kwargs):
-                if (refusal := self._refusal(op.name, tensor)) is not None:
-                    raise ValueError(f"{op.name}: backend {self.name!r} {refusal}")
+            tensors = op.deciding(args, kwargs)
+            if (refusal := self._why_refused(op, tensors, (args, kwargs))) is not None:
+                raise ValueError(f"{op.name}: backend {self.name!r} {refusal}")
+            for tensor in tensors:
                 if self._computes(tensor):
                     continue
                 dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
@@ -121,16 +148,21 @@ def available() -> dict[str, str | None]:
     return {name: backend.reason for name, backend in _BACKENDS.items()}
 
 
-def serving(op: str, *tensors: Tensor) -> Backend:
+def serving(op: str, *tensors: Tensor, call: Call | None = None) -> Backend:
     """Return the backend that torch's dispatcher uses for an operator and the tensors that decide.
 
     One tensor decides, or all items of a list for an operator on lists.
+
+    Args:
+        op: Name of the operator.
+        *tensors: The tensors that decide.
+        call: All arguments, as in `Backend.serves`.
     """
     names = ORDER.get(tensors[0].device.type, ("composite",))
     if op in ONE_BLOCK_FIRST and "cuda" in names:
         names = ("cuda", *names)
     for name in names:
-        if _BACKENDS[name].serves(op, *tensors):
+        if _BACKENDS[name].serves(op, *tensors, call=call):
             return _BACKENDS[name]
     return _BACKENDS["composite"]
 
@@ -187,7 +219,8 @@ def _register(op: Operator) -> None:
     """Give an operator to torch's dispatcher: composite everywhere, the best backend where there is one."""
 
     def routed(*args: Any, **kwargs: Any) -> Any:
-        return getattr(serving(op.name, *op.deciding(args, kwargs)), op.name)(*args, **kwargs)
+        backend = serving(op.name, *op.deciding(args, kwargs), call=(args, kwargs))
+        return getattr(backend, op.name)(*args, **kwargs)
 
     composite = getattr(_BACKENDS["composite"], op.name)
     for overload, function in op.overloads(composite).items():

@@ -76,18 +76,37 @@ def rotation_is_right(order="forward", m=20, n=17, **edits):
     return True
 
 
+PADDED = "      const int padded = (order + 7) / 8 * 8;\n"
+PRODUCT = "    const bool busy = 16 * place.warp < part.rows;\n"
+STORE = "    if (busy) Float32Products::store(S, product, 1, place);\n"
+
+
 @pytest.mark.parametrize(
     "edit",
     [
+        (f"      __syncthreads();\n{PADDED}", PADDED),
+        (f"      __syncthreads();\n    }}\n{PRODUCT}", f"    }}\n{PRODUCT}"),
+        (f"{STORE}    __syncthreads();\n", STORE),
+        ("inverse ? row * order + column : column * order + row", "row * order + column"),
         (
-            "    __syncthreads();\n    if (busy) Float32Products::multiply<false>",
-            "    if (busy) Float32Products::multiply<false>",
+            "held = row < order && column < order;\n        value",
+            "held = row < N && column < N;\n        value",
         ),
-        ("inverse ? row * r.rows + column : column * r.rows + row", "row * r.rows + column"),
-        ("value = held ? left[", "value = row < N && column < N ? left["),
-        ("(r.columns + 7) / 8 * 8", "r.columns"),
+        ("rows = (part.rows + 7) / 8 * 8, columns", "rows = part.rows, columns"),
+        (
+            "loaded[k] = widen(values[part.place_of(row, column)])",
+            "loaded[k] = widen(values[row * part.stride])",
+        ),
     ],
-    ids=["dropped barrier", "wrong side", "missing mask", "no padding"],
+    ids=[
+        "before the left operand is read",
+        "before the right operand is there",
+        "before the result is there",
+        "wrong side",
+        "missing mask",
+        "no padding",
+        "one column",
+    ],
 )
 def test_a_fault_of_a_rotation_gives_wrong_results(edit):
     assert not all(rotation_is_right(order, rotation__cuh=edit) for order in cuda_emulator.ORDERS)

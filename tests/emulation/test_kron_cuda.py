@@ -5,6 +5,7 @@ import torch
 
 from kpop_kernels import backends
 from kpop_kernels._schema import OPERATORS
+from kpop_kernels.backends import cuda as package
 from kpop_kernels.backends.cuda import native
 from python_ref.kron import adam, rotate
 from tests.emulation import cuda_emulator
@@ -33,6 +34,13 @@ SHAPES = [
     ((2, 2), 5, 7, ("none", "each")),
     ((0,), 5, 7, BOTH),
     ((), 0, 7, BOTH),
+    # The long side in several thread blocks, rows that begin everywhere.
+    ((), 17, 301, ("shared", "none")),
+    ((), 130, 9, ("none", "shared")),
+    ((2,), 5, 66, ("each", "none")),
+    ((2,), 65, 3, ("none", "each")),
+    ((), 1, 129, ("shared", "none")),
+    ((), 70, 67, ("none", "none")),
 ]
 
 
@@ -133,6 +141,50 @@ def test_the_longest_sides(generator):
         assert cuda.launches() == ["kpop::kron_adam<128>"] * 2
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "kinds"), [(70, 200, ("shared", "none")), (200, 70, ("none", "shared"))], ids=str
+)
+@pytest.mark.parametrize("basis", ["rotated", "original"])
+def test_a_long_side_without_a_basis_is_one_launch(generator, m, n, kinds, basis):
+    with emulated("shuffled", seed=2, only="kron_adam.cu") as cuda:
+        check(arguments(generator, (), m, n, kinds, torch.bfloat16), exp_avg_basis=basis)
+        assert cuda.launches() == ["kpop::kron_adam<128>"]
+
+
+def test_nan_poisons_its_matrix_only(generator):
+    """Of a long side without a basis its own column, even where another thread block has the next."""
+    tensors = arguments(generator, (2,), 9, 70, ("each", "none"))
+    with emulated(only="kron_adam.cu"):
+        clean = outcome(operator("kron_adam_"), tensors, WRITTEN, **SCALARS)
+        tensors["grad"][1, 3, 40] = torch.nan
+        poisoned = outcome(operator("kron_adam_"), tensors, WRITTEN, **SCALARS)
+    for before, after in zip(clean, poisoned, strict=True):
+        assert after[1, :, 40].isnan().all()
+        after[1, :, 40] = before[1, :, 40]
+        assert_same_bits([before], [after])
+
+
+def test_what_is_served(monkeypatch):
+    monkeypatch.setattr(package, "absent_because", lambda: None)
+    monkeypatch.setattr(package, "DEVICES", ("cpu",))
+    backend = backends.Backend("cuda")
+    G = torch.zeros(128, 129)
+    for bases, served in {(None, torch.eye(129)): False, (torch.eye(128), None): True}.items():
+        assert backend.serves("kron_rotate", G, call=((G, *bases), {})) == served
+    assert not backend.serves("kron_rotate", G)
+    lists = [[G, G[:, 1:]] for _ in range(4)]
+    bases = [[None, None], [None, torch.eye(128)]]
+    assert backend.serves("kron_adam_foreach_", *lists[0], call=((*lists, *bases), {}))
+    bases[1].reverse()
+    assert not backend.serves("kron_adam_foreach_", *lists[0], call=((*lists, *bases), {}))
+    message = r"kron_rotate: backend 'cuda' takes sides with a basis up to 128, not \(128, 129\)"
+    with pytest.raises(ValueError, match=message):
+        backend.kron_rotate(G, None, torch.eye(129))
+    wide = torch.zeros(1, 1).expand(1, 2**24 + 1)
+    with pytest.raises(ValueError, match="takes sides without a basis up to 16777216"):
+        backend.kron_rotate(wide, None, None)
+
+
 def test_strides_and_a_wide_gradient(generator):
     tensors = arguments(generator, (2,), 9, 19, ("each", "each"))
     with emulated(only="kron_adam.cu"):
@@ -190,6 +242,6 @@ def test_long_rotations_keep_the_norm_and_come_back(generator):
     with emulated(only="kron_rotate.cu") as cuda:
         rotated = operator("kron_rotate")(G, *factors_)
         back = operator("kron_rotate")(rotated, *factors_, inverse=True)
-        assert cuda.launches() == ["kpop::kron_rotate<false, 128>", "kpop::kron_rotate<true, 128>"]
+        assert cuda.launches() == ["kpop::kron_rotate<128>"] * 2
     torch.testing.assert_close(rotated.double().norm(), G.double().norm(), rtol=5e-7, atol=0)
     torch.testing.assert_close(back, G, rtol=0, atol=5e-6)

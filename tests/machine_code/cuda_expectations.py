@@ -58,16 +58,16 @@ def _root(n: int, float16: bool, max_registers: int) -> Expect:
     )
 
 
-def _rotations(n: int, products: int, max_registers: int) -> Expect:
-    """Products of float32 operands, three of tf32 for one; dynamic shared memory as for roots."""
+def _rotations(n: int, max_registers: int, max_shared: int = 1024 + 128) -> Expect:
+    """One set of instructions for all products, three of tf32 for one of float32; shared memory as for roots."""
     return Expect(
         vector_loads=False,
         vector_stores=False,
         no_fma=False,
         tensor_cores=MMA_SYNC,
-        counts={"HMMA.1688.F32.TF32": products * 3 * (n // 8) ** 2},
+        counts={"HMMA.1688.F32.TF32": 3 * (n // 8) ** 2},
         max_registers=max_registers,
-        max_shared=1024,
+        max_shared=max_shared,
     )
 
 
@@ -112,14 +112,17 @@ CUDA_EXPECTATIONS: dict[str, dict[str, Expect]] = {
         "kpop::inverse_root<kpop::Float16Products, 128>": _root(128, True, 255),
     },
     "kron_adam.cu": {
-        "kpop::kron_adam<32>": _rotations(32, 4, 160),
-        "kpop::kron_adam<64>": _rotations(64, 4, 216),
-        "kpop::kron_adam<128>": _rotations(128, 4, 255),
+        f"kpop::kron_adam<{n}>": _rotations(n, limit) for n, limit in ((32, 112), (64, 184), (128, 255))
+    },
+    "kron_adam8.cu": {
+        f"kpop::kron_adam8<{n}>": replace(
+            _rotations(n, 255, _TABLES + 2048),
+            counts={"HMMA.1688.F32.TF32": 3 * (n // 8) ** 2, "I2IP": 16},
+        )
+        for n in (32, 64, 128)
     },
     "kron_rotate.cu": {
-        f"kpop::kron_rotate<{inverse}, {n}>": _rotations(n, 2, limit)
-        for inverse in ("false", "true")
-        for n, limit in ((32, 160), (64, 216), (128, 255))
+        f"kpop::kron_rotate<{n}>": _rotations(n, limit) for n, limit in ((32, 112), (64, 168), (128, 255))
     },
     "stochastic_round.cu": {
         "kpop::stochastic_round": Expect(

@@ -41,12 +41,11 @@ def arguments(generator, batch, m, n, kinds, dtype=torch.float32, block_size=256
     return {"param": param, "grad": grad} | dict(zip(STATE, state, strict=True)) | {"Q_L": Q_L, "Q_R": Q_R}
 
 
-def expected(variant, tensors, *, basis="rotated", clip=None, maximize=False, block_size=256, **scalars):
+def expected(rotation, tensors, *, basis="rotated", clip=None, maximize=False, block_size=256, **scalars):
     """Return the parameter in float64 and the blocks, from the backend's own rotation of the gradient."""
-    backend = Launcher("kron_rotate", variant)
     bases = tensors["Q_L"], tensors["Q_R"]
     G = tensors["grad"].float() * (-1 if maximize else 1)
-    rotated = backend(G, *bases)
+    rotated = rotation(G, *bases)
     blocks = oracle.Affine(*(tensors[name] for name in STATE[:3]))
     squares = oracle.Dynamic(*(tensors[name] for name in STATE[3:]))
     beta1, beta2, step = scalars["beta1"], scalars["beta2"], scalars["step"]
@@ -65,9 +64,14 @@ def expected(variant, tensors, *, basis="rotated", clip=None, maximize=False, bl
 
 def check(variant, tensors, **changes):
     scalars = SCALARS | RANDOM | changes
-    param, *state = outcome(Launcher("kron_adam8_", variant), tensors, WRITTEN, **scalars)
-    scalars["basis"] = scalars.pop("exp_avg_basis", "rotated")
-    exact, blocks = expected(variant, tensors, **scalars)
+    ours = outcome(Launcher("kron_adam8_", variant), tensors, WRITTEN, **scalars)
+    assert_right(ours, Launcher("kron_rotate", variant), tensors, **scalars)
+
+
+def assert_right(ours, rotation, tensors, *, exp_avg_basis="rotated", **scalars):
+    """Require the blocks of the separate operators after a backend's rotation, and their parameter."""
+    param, *state = ours
+    exact, blocks = expected(rotation, tensors, basis=exp_avg_basis, **scalars)
     assert_same(state, blocks)
     bound = 1e-6 + (unit_roundoff(param.dtype) if param.dtype != torch.float32 else 0)
     assert relative_error(param, exact) <= bound

@@ -1,7 +1,9 @@
 """CUDA C++ kernels for NVIDIA devices, from csrc/cuda, compiled into the extension where nvcc was found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from math import prod
+from typing import Any
 
 import torch
 
@@ -29,19 +31,42 @@ FILES: dict[str, str] = {
     "kron_rotate": "kron_rotate",
     "kron_adam_": "kron_adam",
     "kron_adam_foreach_": "kron_adam",
+    "kron_adam8_": "kron_adam8",
+    "kron_adam8_foreach_": "kron_adam8",
 }
 """The file in this folder that implements an operator, by the operator's name."""
 
 LARGEST_IN_ONE_BLOCK = 128
-ONE_BLOCK = ("inverse_root", "kron_rotate", "kron_adam")
-"""Files whose kernels hold a whole matrix in one thread block."""
+LONGEST_SIDE = 2**24
+"""Of a matrix that many thread blocks share; they count the entries of their parts in 32 bits."""
+LARGEST_FUSED_BLOCK = 1024
+"""Elements of an 8-bit block where a warp holds it, as in `kron_adam8_`."""
 
 
-def refusal(op: str, tensor: torch.Tensor) -> str | None:
-    """Say why an operator is not served for a shape; None where it is."""
-    if FILES.get(op) not in ONE_BLOCK or max(tensor.shape[-2:]) <= LARGEST_IN_ONE_BLOCK:
-        return None
-    return f"takes matrices with sides up to {LARGEST_IN_ONE_BLOCK}, not {tuple(tensor.shape[-2:])}"
+def refusal(op: str, tensor: torch.Tensor, item: Mapping[str, Any]) -> str | None:
+    """Say why an operator is not served for a shape; None where it is.
+
+    Args:
+        op: The operator.
+        tensor: The tensor that decides what serves it.
+        item: The arguments by name; those that are missing are thought to be there and to be tensors.
+    """
+    file, sides = FILES.get(op), tuple(tensor.shape[-2:])
+    if file in ("inverse_root", "kron_adam8") and max(sides) > LARGEST_IN_ONE_BLOCK:
+        return f"takes matrices with sides up to {LARGEST_IN_ONE_BLOCK}, not {sides}"
+    if file == "kron_adam8":
+        block_size = item.get("block_size", 256)
+        if block_size > LARGEST_FUSED_BLOCK:
+            return f"takes blocks of up to {LARGEST_FUSED_BLOCK} elements, not {block_size}"
+        if prod(tensor.shape[:-2]) > 1 and prod(sides) % block_size:
+            return f"takes matrices of whole blocks of {block_size}, or one alone, not {tuple(tensor.shape)}"
+    if file in ("kron_rotate", "kron_adam"):
+        for size, name in zip(sides, ("Q_L", "Q_R"), strict=False):
+            limit = LARGEST_IN_ONE_BLOCK if item.get(name, tensor) is not None else LONGEST_SIDE
+            if size > limit:
+                which = "with a basis" if limit == LARGEST_IN_ONE_BLOCK else "without a basis"
+                return f"takes sides {which} up to {limit}, not {sides}"
+    return None
 
 
 def absent_because() -> str | None:

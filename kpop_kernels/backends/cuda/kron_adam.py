@@ -1,4 +1,4 @@
-"""Adam in a rotated basis for matrices with sides up to 128: one CUDA launch for a list of any shapes."""
+"""Adam in a rotated basis, sides with a basis up to 128: one CUDA launch for a list of any shapes."""
 
 from collections.abc import Sequence
 from math import inf
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .kron_rotate import factor, readable
+from .kron_rotate import readable, shape_of
 from .native import FLOATS, Number, dense, kernels
 
 
@@ -61,12 +61,8 @@ def kron_adam_foreach_(
                 (gradients[i].data_ptr(), FLOATS[gradients[i].dtype]),
                 written[count + i].data_ptr(),
                 written[2 * count + i].data_ptr(),
-                factor(left[i]),
-                factor(right[i]),
+                shape_of(W, left[i], right[i]),
                 (steps[i].address, int(steps[i].value), found[i].address),
-                W.numel() // (W.shape[-2] * W.shape[-1]),
-                W.shape[-2],
-                W.shape[-1],
             )
             for i, W in enumerate(written[:count])
             if W.numel() and not found[i].value

@@ -1,4 +1,4 @@
-"""Rotations of matrices with sides up to 128 in one CUDA launch, one thread block a matrix."""
+"""Rotations in one CUDA launch: sides with a basis up to 128, others of any length."""
 
 import torch
 from torch import Tensor
@@ -13,16 +13,11 @@ def kron_rotate(
     if not G.numel():
         return
     G, left, right = G.contiguous(), readable(Q_L), readable(Q_R)
-    rows, columns = G.shape[-2:]
     with kernels(G.device) as cuda, dense(out) as (result,):
         cuda.kron_rotate(
             (G.data_ptr(), FLOATS[G.dtype]),
             (result.data_ptr(), FLOATS[result.dtype]),
-            factor(left),
-            factor(right),
-            G.numel() // (rows * columns),
-            rows,
-            columns,
+            shape_of(G, left, right),
             inverse=inverse,
         )
 
@@ -32,6 +27,15 @@ def readable(Q: Tensor | None) -> Tensor | None:
     return None if Q is None else Q.to(torch.float32).contiguous()
 
 
-def factor(Q: Tensor | None) -> tuple[int, bool]:
-    """Return where a factor is and whether there is one for each matrix."""
+KronShape = tuple[tuple[int, bool], tuple[int, bool], int, int, int]
+"""Where each factor is and whether there is one for each matrix; number of matrices, rows, columns."""
+
+
+def shape_of(G: Tensor, left: Tensor | None, right: Tensor | None) -> KronShape:
+    """Return how matrices and their factors are given to a kernel."""
+    rows, columns = G.shape[-2:]
+    return _factor(left), _factor(right), G.numel() // (rows * columns), rows, columns
+
+
+def _factor(Q: Tensor | None) -> tuple[int, bool]:
     return (0, False) if Q is None else (Q.data_ptr(), Q.ndim > 2)
