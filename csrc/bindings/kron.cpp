@@ -110,7 +110,9 @@ std::vector<cpu::BlockParts> parts_of(uintptr_t matrix, const PartAddresses& add
   const auto& [count, m, n, r, s] = sizes;
   std::vector<cpu::BlockParts> items;
   for (int64_t i = 0; i < count; ++i) {
-    const auto part = [i](uintptr_t address, int64_t size) { return pointer<float>(address) + (address ? i * size : 0); };
+    const auto part = [i](uintptr_t address, int64_t size) {
+      return pointer<float>(address) + (address ? i * size : 0);
+    };
     float* whole = part(matrix, m * n);
     items.push_back({whole, whole, part(U_L, m * r), part(U_R, n * s), part(main, r * s), part(A, m * s),
                      part(B, r * n), part(C, m * n), m, n, r, s});

@@ -7,8 +7,8 @@
 
 namespace kpop::cpu::KPOP_ISA {
 
-void average_block(const DynamicMap& map, const BlockItem& item, int64_t block, int64_t first, int64_t n, const float* x,
-                   const float* y, const AdamStep& step, const uint16_t* random, float* m, float* v) {
+void average_block(const DynamicMap& map, const BlockItem& item, int64_t block, int64_t first, int64_t n,
+                   const float* x, const float* y, const AdamStep& step, const uint16_t* random, float* m, float* v) {
   average(item.affine, block, first, n, x, {step.beta1, step.one_minus_beta1}, m);
   const uint32_t largest =
       average_square(map, item.dynamic, block, first, n, y, {step.beta2, step.one_minus_beta2}, v);

@@ -9,8 +9,8 @@ namespace kpop::cpu::KPOP_ISA {
 
 // Averages x and the square of y into the moments of one block: in float32 to m and v, in codes to where they were. One
 // compiled copy for all kernels.
-void average_block(const DynamicMap& map, const BlockItem& item, int64_t block, int64_t first, int64_t n, const float* x,
-                   const float* y, const AdamStep& step, const uint16_t* random, float* m, float* v);
+void average_block(const DynamicMap& map, const BlockItem& item, int64_t block, int64_t first, int64_t n,
+                   const float* x, const float* y, const AdamStep& step, const uint16_t* random, float* m, float* v);
 
 namespace {
 

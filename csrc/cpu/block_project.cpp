@@ -13,7 +13,7 @@ struct Room {
   int64_t used = 0;
 
   Panels panels(int64_t depth, int64_t width) {
-    const Panels taken{memory + used, depth};
+    const Panels taken{memory ? memory + used : nullptr, depth};
     used += depth * padded(width);
     return taken;
   }

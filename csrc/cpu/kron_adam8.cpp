@@ -48,7 +48,8 @@ void rotate(const KronAdam8Item& item, const float* X, bool back, float* out, fl
   for (int64_t i = shared ? 0 : team.rank; i < item.count; i += shared ? 1 : team.size) {
     const float* left = item.left && item.left_each ? item.left + i * m * m : item.left;
     const float* right = item.right && item.right_each ? item.right + i * n * n : item.right;
-    multiply_both_sides({X + i * m * n, left, right, out + i * m * n, m, n, keep, weight}, !back, back, panels, members);
+    const TwoSidedItem matrix{X + i * m * n, left, right, out + i * m * n, m, n, keep, weight};
+    multiply_both_sides(matrix, !back, back, panels, members);
     members.wait();
   }
   team.wait();
@@ -93,7 +94,7 @@ void step_item(const KronAdam8Item& item, const Options& options, float* memory,
   const Adam8Step& s = options.step;
   const Normalize normalize{item.correction1, item.correction2, s.adam.eps, s.limit};
   const bool rotated = is_rotated(item), original = rotated && options.original;
-  const Room use = room(item, original, memory);
+  const Room use = rotated ? room(item, original, memory) : Room{};
   float *N = use.rotated, *first_moment = use.first, *param = static_cast<float*>(item.blocks.out.data);
   if (rotated) rotate(item, static_cast<const float*>(item.blocks.x.data), false, N, 0, 1, use.panels, team);
   average_blocks(item, options, rotated ? N : nullptr, team,

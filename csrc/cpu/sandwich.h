@@ -18,7 +18,8 @@ struct Buffers {
 void multiply_panels(const TwoSidedItem& item, bool left_transposed, bool right_transposed, Buffers use, Team team);
 
 // The same of item.G, in buffer_floats() floats of `memory`.
-void multiply_both_sides(const TwoSidedItem& item, bool left_transposed, bool right_transposed, float* memory, Team team);
+void multiply_both_sides(const TwoSidedItem& item, bool left_transposed, bool right_transposed, float* memory,
+                         Team team);
 
 namespace {
 
@@ -43,8 +44,8 @@ inline Buffers buffers(float* memory, int64_t m, int64_t n) {
 
 // Packs a rows x cols matrix, or its transpose, into panels whose depth is padded with zeros to whole tiles. Panels may
 // be parts of longer ones, `panel_depth` deep.
-__attribute__((noinline)) inline void pack(const float* data, int64_t rows, int64_t cols, bool transpose, float* panels, Team team,
-                 int64_t panel_depth = 0) {
+__attribute__((noinline)) inline void pack(const float* data, int64_t rows, int64_t cols, bool transpose,
+                                           float* panels, Team team, int64_t panel_depth = 0) {
   const int64_t depth = transpose ? cols : rows, width = transpose ? rows : cols;
   if (!panel_depth) panel_depth = padded(depth);
   for (int64_t p = team.rank; p < tiles(width); p += team.size) {
