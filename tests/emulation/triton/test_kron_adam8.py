@@ -14,7 +14,7 @@ from python_ref.kron import rotate
 from tests.emulation.triton import operators
 from tests.emulation.triton.test_kron_rotate import CONFIG
 from tests.errors import assert_accurate, unit_roundoff
-from tests.matrices import factors, normal, reflection
+from tests.matrices import factors, normal
 from tests.ops.launch import assert_same_bits
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -110,11 +110,8 @@ def test_moments_have_the_bits_of_the_separate_operators(interpreted, batch, m, 
     assert ("direction8_kernel" in interpreted) == (m > 0 and not rows)
 
 
-def test_a_long_side():
-    generator = torch.Generator().manual_seed(3)
-    tensors = arguments((), 64, 4096, ("none", "none"), torch.bfloat16)
-    Q_L, Q_R = (reflection(generator, n, torch.float32) for n in (64, 4096))
-    check(tensors | {"Q_L": Q_L, "Q_R": Q_R})
+def test_many_blocks_in_a_row():
+    check(arguments((), 64, 4096, ("shared", "none"), torch.bfloat16))
 
 
 @pytest.mark.parametrize(
