@@ -110,6 +110,10 @@ def test_moments_have_the_bits_of_the_separate_operators(interpreted, batch, m, 
     assert ("direction8_kernel" in interpreted) == (m > 0 and not rows)
 
 
+def test_many_blocks_in_a_row():
+    check(arguments((), 64, 4096, ("shared", "none"), torch.bfloat16))
+
+
 @pytest.mark.parametrize(
     "change",
     [

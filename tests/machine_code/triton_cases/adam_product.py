@@ -32,7 +32,10 @@ def launch(
     adam_product.adam_of_products(products, "both", settings, config, a_transposed=left)
 
 
-LARGE_END = {"LDG.128": 32, "STG": 48, "STG.128": 48}
+# A thread has 64 elements of the tile, 16 accesses of a tensor: both moments are loaded; they and N are stored.
+LARGE_END = {"LDG.128": 2 * 16, "STG": 3 * 16, "STG.128": 3 * 16}
+SCALARS = 3
+"""Loads of what the item's step depends on: both corrections and found_inf."""
 
 CASES = (
     case(
@@ -40,7 +43,7 @@ CASES = (
         "XQ, 128×128",
         partial(launch, LARGE_TILES[4]),
         dot="_f32",
-        nvidia=LARGE_END,
+        nvidia=LARGE_END | {"LDG": 2 * 16 + SCALARS},
         amd={"v_mfma_f32_32x32x2_f32": 64, "buffer_store_dwordx4": 24},
     ),
     case(
@@ -57,7 +60,7 @@ CASES = (
         "bfloat16 gradient, QᵀX, 64×64",
         partial(launch, SMALL_TILES[4], left=True, dtype=torch.bfloat16),
         dot="_f32",
-        nvidia={"LDG.128": 8, "STG": 12, "STG.128": 12},
+        nvidia={"LDG.128": 8, "LDG": 8 + SCALARS, "STG": 12, "STG.128": 12},
         amd={"v_mfma_f32_32x32x2_f32": 48, "buffer_store_dwordx4": 6},
     ),
 )

@@ -25,13 +25,16 @@ def launch_plain(dtype: torch.dtype) -> None:
     weight_update.update_without_product([(zeros(64, 64, dtype=dtype), zeros(64, 64, dtype=dtype), zeros(5))])
 
 
+SCALARS = 3
+"""Loads of what the item's step depends on: decay, rate and found_inf."""
+
 CASES = (
     case(
         "update_kernel",
         "float32, XQᵀ, 128×128",
         partial(launch, LARGE_TILES[4]),
         dot="_f32",
-        nvidia={"LDG.128": 16, "STG": 16, "STG.128": 16},
+        nvidia={"LDG.128": 16, "LDG": 16 + SCALARS, "STG": 16, "STG.128": 16},
         amd={"v_mfma_f32_32x32x2_f32": 64, "buffer_store_dwordx4": 8},
     ),
     case(
@@ -48,7 +51,7 @@ CASES = (
         "bfloat16, XQᵀ, 64×64",
         partial(launch, SMALL_TILES[4], dtype=torch.bfloat16),
         dot="_f32",
-        nvidia={"LDG.128": 2, "STG": 2, "STG.128": 2},
+        nvidia={"LDG.128": 2, "LDG": 2 + SCALARS, "STG": 2, "STG.128": 2},
         amd={"v_mfma_f32_32x32x2_f32": 48, "buffer_store_dwordx2": 4},
     ),
     elementwise(
