@@ -11,6 +11,26 @@
 namespace kpop::cpu::KPOP_ISA {
 namespace {
 
+// a b + c, rounded once where the processor can: half the instructions where multiplications and additions share ports.
+KPOP_INLINE Row multiply_add(float a, Row b, Row c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Row>(
+      _mm512_fmadd_ps(_mm512_set1_ps(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#elif defined(__FMA__)
+  return reinterpret_cast<Row>(
+      _mm256_fmadd_ps(_mm256_set1_ps(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#elif defined(__aarch64__)
+  for (int lane = 0; lane < TILE; ++lane) c[lane] = __builtin_fmaf(a, b[lane], c[lane]);
+  return c;
+#else
+  return a * b + c;
+#endif
+}
+
+#if defined(__AVX512F__)
+KPOP_INLINE __m256 multiply_add(float a, __m256 b, __m256 c) { return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c); }
+#endif
+
 KPOP_INLINE int64_t tiles(int64_t n) { return (n + TILE - 1) / TILE; }
 
 // Where a product finds the elements of its left factor. Element k of row i of a tile is at
@@ -56,7 +76,7 @@ KPOP_INLINE Tile multiply(Factor factor, const float* __restrict b, int64_t dept
     for (int64_t k = 0; k < factor.run(depth); ++k) {
       const Row row = load(b + TILE * (k0 + k));
 #pragma GCC unroll 16
-      for (int i = 0; i < TILE; ++i) t.row[i] += a[Factor::DEPTH * k + Factor::ROW * i] * row;
+      for (int i = 0; i < TILE; ++i) t.row[i] = multiply_add(a[Factor::DEPTH * k + Factor::ROW * i], row, t.row[i]);
     }
   }
   return t;
@@ -68,31 +88,29 @@ template <class Factor>
 KPOP_INLINE Tile multiply_lower(Factor factor, const float* __restrict b, int64_t depth) {
 #if defined(__AVX512F__)
   constexpr int HALF = TILE / 2;
-  typedef float HalfRow __attribute__((vector_size(HALF * sizeof(float))));
-  HalfRow upper[HALF];
+  __m256 upper[HALF];
   Row lower[HALF];
 #pragma GCC unroll 16
   for (int i = 0; i < HALF; ++i) {
-    upper[i] = HalfRow{};
+    upper[i] = _mm256_setzero_ps();
     lower[i] = Row{};
   }
   for (int64_t k0 = 0; k0 < depth; k0 += factor.run(depth)) {
     const float* __restrict a = factor.from(k0);
     for (int64_t k = 0; k < factor.run(depth); ++k) {
       const Row row = load(b + TILE * (k0 + k));
-      HalfRow half;
-      __builtin_memcpy(&half, b + TILE * (k0 + k), sizeof half);
+      const __m256 half = _mm256_loadu_ps(b + TILE * (k0 + k));
 #pragma GCC unroll 16
       for (int i = 0; i < HALF; ++i) {
-        upper[i] += a[Factor::DEPTH * k + Factor::ROW * i] * half;
-        lower[i] += a[Factor::DEPTH * k + Factor::ROW * (HALF + i)] * row;
+        upper[i] = multiply_add(a[Factor::DEPTH * k + Factor::ROW * i], half, upper[i]);
+        lower[i] = multiply_add(a[Factor::DEPTH * k + Factor::ROW * (HALF + i)], row, lower[i]);
       }
     }
   }
   Tile t;
 #pragma GCC unroll 16
   for (int i = 0; i < HALF; ++i) {
-    t.row[i] = reinterpret_cast<Row>(_mm512_castps256_ps512(reinterpret_cast<__m256>(upper[i])));
+    t.row[i] = reinterpret_cast<Row>(_mm512_castps256_ps512(upper[i]));
     t.row[HALF + i] = lower[i];
   }
   return t;
