@@ -5,6 +5,9 @@ from enum import Enum
 
 CUDA_COMPILED: bool
 
+_BasisBatch = tuple[int, int, int, int, int, int, int, int]
+"""S, the basis so far, the new one, eigenvalues, change of basis, flags; number of matrices, n."""
+
 class Float(Enum):
     """Element types of tensors that are computed in float32."""
 
@@ -208,19 +211,10 @@ class Cpu:
         relative_damping: float,
         threads: int,
     ) -> None: ...
-    def refresh_eigenbasis(
-        self,
-        S: int,
-        old: int,
-        Q: int,
-        eigvals: int,
-        P: int,
-        failed: int,
-        *,
-        batch: int,
-        n: int,
-        sort: bool,
-        threads: int,
+    def refresh_eigenbasis(self, batch: _BasisBatch, *, sort: bool, threads: int) -> None: ...
+    def prepare_eigenbasis(self, batch: _BasisBatch, *, shift: float, threads: int) -> None: ...
+    def take_eigenbasis(
+        self, batch: _BasisBatch, vectors: int, values: int, *, shift: float, sort: bool, threads: int
     ) -> None: ...
 
 _KronShape = tuple[tuple[int, bool], tuple[int, bool], int, int, int]

@@ -1,4 +1,5 @@
-// One step of orthogonal iteration from a basis that nearly is a matrix's eigenbasis:
+// New eigenbases: signs and order that agree with the old ones, and the change P = Q'ᵀ Q. From LAPACK's eigenpairs, or by
+// one step of orthogonal iteration from a basis that nearly is the matrix's eigenbasis:
 //
 //   S Q = Q' R,  P = Q'ᵀ Q,  λ = diag(Q'ᵀ S Q') = diag(R Pᵀ).
 //
@@ -153,11 +154,8 @@ void eigenvalues(const Workspace& at, const Reflectors& reflectors, const float*
     }
 }
 
-// Chooses which new column goes to each place and writes the eigenvalues. Tells whether all are finite: a basis or a
-// product that is not makes them so too.
-bool write_eigenvalues(const Workspace& at, const BasisItem& item, Scale scale, bool sort) {
-  for (int64_t c = 0; c < at.n; ++c) at.source[c] = at.place[c];
-  if (sort) sort_falling(at.source, at.n, at.quotients);
+// Writes the eigenvalues of the columns chosen for each place and tells whether all are finite.
+bool write_eigenvalues(const Workspace& at, const BasisItem& item, Scale scale) {
   float poison = 0;
   for (int64_t c = 0; c < at.n; ++c) {
     const float eigenvalue = at.quotients[at.source[c]];
@@ -204,22 +202,82 @@ void orthogonal_step(const BasisItem& item, bool sort, float* memory, Team team)
   form_orthogonal(at.A, at.count, reflectors, at.fresh, team);
   multiply_square(at, at.fresh, ordered, P, team);
   if (team.rank == 0) {
+    // A basis or a product that is not finite makes eigenvalues so too.
     eigenvalues(at, reflectors, P);
-    *item.failed = !write_eigenvalues(at, item, scale, sort);
+    for (int64_t c = 0; c < at.n; ++c) at.source[c] = at.place[c];
+    if (sort) sort_falling(at.source, at.n, at.quotients);
+    *item.failed = !write_eigenvalues(at, item, scale);
   }
   team.wait();
   if (!*item.failed) return write_basis(at, item, P, team);
   if (team.rank == 0) keep(item, true);
 }
 
+void prepare(const BasisItem& item, float shift) {
+  const int64_t n = item.n;
+  const Scale scale = scale_of(item.S, n);
+  const bool usable = scale.first != 0;
+  for (int64_t i = 0; i < n * n; ++i) item.Q[i] = usable ? item.S[i] * scale.first * scale.second : 0;
+  for (int64_t i = 0; i < n; ++i) item.Q[i * n + i] += usable ? shift : 1;
+}
+
+void take(const BasisItem& item, Eigenpairs found, float shift, bool sort, float* memory, Team team) {
+  const Workspace at(item.n, memory);
+  const int64_t n = item.n;
+  const Scale scale = scale_of(item.S, n);
+  if (scale.first == 0) {
+    if (team.rank == 0) keep(item, any_nonzero(item.S, n * n));
+    return;
+  }
+  float* const P = at.old;
+  pack_square(item.old, at, {1, 1}, at.B, team);
+  pack_square(found.vectors, at, {1, 1}, at.A, team);
+  for (int64_t j = team.rank; j < at.count; j += team.size)
+    for (int64_t i = 0; i < at.count; ++i)
+      store_tile(at.fresh + tile_offset(i, j, at.padded), TILE,
+                 transposed(load_tile(at.A + tile_offset(j, i, at.padded), TILE)));
+  team.wait();
+  multiply_square(at, at.fresh, at.B, P, team);
+  if (team.rank == 0) {
+    float poison = 0;
+    for (int64_t i = 0; i < n * n; ++i) poison += 0.0f * found.vectors[i];
+    for (int64_t c = 0; c < n; ++c) {
+      at.quotients[c] = found.values[c] - shift + poison;
+      at.place[c] = static_cast<Index>(c);
+      at.source[c] = static_cast<Index>(sort ? n - 1 - c : c);
+    }
+    *item.failed = !write_eigenvalues(at, item, scale);
+  }
+  team.wait();
+  if (!*item.failed) return write_basis(at, item, P, team);
+  if (team.rank == 0) keep(item, true);
+}
+
+int64_t most_floats(const BasisItem* items, int64_t count) {
+  int64_t most = 0;
+  for (int64_t i = 0; i < count; ++i)
+    if (Workspace::floats(items[i].n) > most) most = Workspace::floats(items[i].n);
+  return most;
+}
+
 }  // namespace
 
 void refresh_eigenbasis(const BasisItem* items, int64_t count, bool sort, int threads) {
-  int64_t floats = 0;
-  for (int64_t i = 0; i < count; ++i)
-    if (Workspace::floats(items[i].n) > floats) floats = Workspace::floats(items[i].n);
-  for_each_item(count, floats, threads,
+  for_each_item(count, most_floats(items, count), threads,
                 [=](int64_t i, float* memory, Team team) { orthogonal_step(items[i], sort, memory, team); });
+}
+
+void prepare_eigenbasis(const BasisItem* items, int64_t count, float shift, int threads) {
+  for_each_item(count, 0, threads, [=](int64_t i, float*, Team team) {
+    if (team.rank == 0) prepare(items[i], shift);
+  });
+}
+
+void take_eigenbasis(const BasisItem* items, const Eigenpairs* found, int64_t count, float shift, bool sort,
+                     int threads) {
+  for_each_item(count, most_floats(items, count), threads, [=](int64_t i, float* memory, Team team) {
+    take(items[i], found[i], shift, sort, memory, team);
+  });
 }
 
 }  // namespace kpop::cpu::KPOP_ISA

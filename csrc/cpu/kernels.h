@@ -150,6 +150,11 @@ struct BasisItem {
   int64_t n;
 };
 
+// What LAPACK found for a matrix: eigenvectors in rows, and rising eigenvalues.
+struct Eigenpairs {
+  const float *vectors, *values;
+};
+
 struct Kernels {
   const char* name;
 
@@ -211,6 +216,13 @@ struct Kernels {
 
   // One step of orthogonal iteration; new columns are at the places of the old ones, or by falling eigenvalue.
   void (*refresh_eigenbasis)(const BasisItem* items, int64_t count, bool sort, int threads);
+
+  // Q <- S times a power of two, of mean diagonal about 1, plus shift I; the identity where there is nothing to decompose.
+  void (*prepare_eigenbasis)(const BasisItem* items, int64_t count, float shift, int threads);
+
+  // The basis from the eigenpairs of what was prepared, by falling eigenvalue if that is asked, else rising.
+  void (*take_eigenbasis)(const BasisItem* items, const Eigenpairs* found, int64_t count, float shift, bool sort,
+                          int threads);
 };
 
 namespace baseline { extern const Kernels kernels; }

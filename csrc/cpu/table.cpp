@@ -25,6 +25,8 @@ void block_lift(const BlockParts*, int64_t, float, float, int);
 void inverse_root(const RootItem*, int64_t, const RootOptions&, int);
 void normalize(const RootItem*, int64_t, const RootOptions&, int);
 void refresh_eigenbasis(const BasisItem*, int64_t, bool, int);
+void prepare_eigenbasis(const BasisItem*, int64_t, float, int);
+void take_eigenbasis(const BasisItem*, const Eigenpairs*, int64_t, float, bool, int);
 
 const Kernels kernels = {
     KPOP_STRING(KPOP_ISA),
@@ -47,6 +49,8 @@ const Kernels kernels = {
     inverse_root,
     normalize,
     refresh_eigenbasis,
+    prepare_eigenbasis,
+    take_eigenbasis,
 };
 
 }  // namespace kpop::cpu::KPOP_ISA

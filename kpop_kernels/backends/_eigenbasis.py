@@ -123,18 +123,21 @@ def _power_step(S: Tensor, Q: Tensor) -> Found:
 def _eigh(S: Tensor, old: Tensor) -> Found:
     """Return eigenvectors and eigenvalues, rising; NaN where they cannot be had.
 
-    The diagonal is shifted a little, which changes no eigenvector but keeps LAPACK from its hard cases. What fails
-    is tried again in float64, and then on the CPU, one matrix at a time.
+    The diagonal is shifted a little, which changes no eigenvector but keeps LAPACK from its hard cases.
     """
     shift = torch.finfo(S.dtype).eps
     S = S.clone()
     S.diagonal(dim1=-2, dim2=-1).add_(shift)
-    values, vectors = _eigenpairs(S)
+    values, vectors = eigenpairs(S)
     vectors = vectors.to(S)
     return Found(vectors, values.to(S) - shift, vectors.mT @ old)
 
 
-def _eigenpairs(S: Tensor) -> Pairs:
+def eigenpairs(S: Tensor) -> Pairs:
+    """Return rising eigenvalues and eigenvectors of matrices, NaN where they cannot be had.
+
+    What fails is tried again in float64, and then on the CPU, one matrix at a time.
+    """
     for dtype in dict.fromkeys((S.dtype, torch.float64)):
         if (pairs := _attempt(S.to(dtype))) is not None:
             return pairs
