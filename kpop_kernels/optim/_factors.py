@@ -53,9 +53,9 @@ def accumulate_gradients(
     factors: list[Tensor] = []
     operands: list[Tensor] = []
     sides: list[Side] = []
+    rows = _normalized(gradients) if normalize else gradients
     with ExitStack() as stack:
-        for item, G in zip(work, gradients, strict=True):
-            X = _normalized(G) if normalize else G
+        for item, X in zip(work, rows, strict=True):
             for side, key, _ in SIDES:
                 if key in item.state:
                     (S,) = stack.enter_context(undone_if(item.found_inf, item.state[key]))
@@ -65,10 +65,28 @@ def accumulate_gradients(
         gram_ema_foreach_(factors, operands, beta=beta, alpha=1 - beta, side=sides)
 
 
-def _normalized(G: Tensor) -> Tensor:
-    """Return matrices divided by their Frobenius norms, zero ones as they are; the same bits for any strides."""
-    G = G.contiguous()
-    largest = G.abs().amax((-2, -1), keepdim=True)
-    G = torch.where(largest > 0, G / largest, G)
-    norm = torch.linalg.matrix_norm(G, keepdim=True)
-    return torch.where(norm > 0, G / norm, G)
+def _normalized(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return matrices divided by their Frobenius norms, zero ones as they are; the same bits for any strides.
+
+    They are divided by their largest elements first, so that no square overflows or vanishes.
+    """
+    matrices = [G.contiguous() for G in gradients]
+    single = all(G.ndim == 2 for G in matrices)
+    for measure in (_largest, _norms):
+        sizes = list(measure(matrices, single))
+        torch._foreach_clamp_min_(sizes, torch.finfo(matrices[0].dtype).tiny)
+        matrices = list(torch._foreach_div(matrices, sizes))
+    return matrices
+
+
+def _largest(matrices: list[Tensor], single: bool) -> Sequence[Tensor]:
+    magnitudes = torch._foreach_abs(matrices)
+    if single:
+        return torch._foreach_max(magnitudes)
+    return [magnitude.amax((-2, -1), keepdim=True) for magnitude in magnitudes]
+
+
+def _norms(matrices: list[Tensor], single: bool) -> Sequence[Tensor]:
+    if single:
+        return torch._foreach_norm(matrices)
+    return [torch.linalg.matrix_norm(G, keepdim=True) for G in matrices]
