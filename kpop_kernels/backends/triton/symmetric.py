@@ -74,11 +74,22 @@ def aligned(X: Tensor) -> Tensor:
     return X.contiguous()
 
 
-def configuration(device: torch.device, itemsize: int, orders: Sequence[int]) -> ProductConfig:
-    """Return the configuration for symmetric results of the given orders, from operands of so many bytes."""
+def configuration(device: torch.device, itemsize: int, order: int) -> ProductConfig:
+    """Return the configuration for symmetric results of one order, from operands of so many bytes."""
     nvidia = device.type == "cuda" and torch.version.hip is None
     in_registers = nvidia and torch.cuda.get_device_capability(device)[0] not in _SHARED_OPERANDS
-    return product_config(itemsize, orders, operands_in_registers=in_registers)
+    return product_config(itemsize, padded(order), operands_in_registers=in_registers)
+
+
+def by_configuration(
+    batches: Sequence[Tensor], itemsize: int, config: ProductConfig | None
+) -> dict[ProductConfig, list[int]]:
+    """Return which batches, (count, rows, columns), are cut alike: all of them where a configuration is given."""
+    found: dict[ProductConfig, list[int]] = {}
+    for i, batch in enumerate(batches):
+        own = config or configuration(batch.device, itemsize, batch.shape[-2])
+        found.setdefault(own, []).append(i)
+    return found
 
 
 def _product(
@@ -97,7 +108,7 @@ def _product(
     in_place = out.is_contiguous() and out.shape[-1] == n and not out.data_ptr() % ALIGNMENT
     target = out.view(-1, n, n) if in_place else torch.empty(batch, n, n, dtype=out.dtype, device=out.device)
     addend = target if C is None else _row_major(aligned(C))
-    config = config or configuration(A.device, A.itemsize, [n] * batch)
+    config = config or configuration(A.device, A.itemsize, n)
     launch(
         symmetric_product_kernel,
         (batch * config.upper_tiles(n),),
