@@ -17,7 +17,7 @@ from .launch import launch
 from .memory import load_operand, store_operand, store_rounded
 from .spectrum import LEAST_SUM, damped, spectrum_bound
 
-_CONFIG = BlockwiseConfig(elements=64, num_warps=2)
+_CONFIG = BlockwiseConfig(elements=64, num_warps=4)
 SIDE = tl.constexpr(8)
 
 
