@@ -43,7 +43,7 @@ _ADAM8 = Expect(
 )
 
 
-_TINY_CONVERSIONS = 40
+_TINY_CONVERSIONS = 22
 
 
 def _root(n: int, float16: bool, max_registers: int) -> Expect:
