@@ -1,5 +1,6 @@
 // Inverse roots of symmetric matrices of order up to N by the coupled Newton–Schulz iteration, one thread block a
 // matrix: read once, written once, in between Y and Z stay in registers and one matrix at a time in shared memory.
+// Those up to order 8 are computed in double, whatever the precision of products.
 //
 // P = ZY is kept as it comes, Y and Z are made symmetric in float32 after each step: with both exactly symmetric, the
 // null directions of a singular matrix do not leak into the others. Bound by products: 6 n³ operations a step.
@@ -9,6 +10,7 @@
 
 #include "fragments.cuh"
 #include "roots.h"
+#include "tiny_root.cuh"
 
 namespace kpop {
 
@@ -239,6 +241,11 @@ __global__ void __launch_bounds__(2 * N, 1) inverse_root(const __grid_constant__
   const RootItem& item = item_of(arguments.item, arguments.items, block);
   const int64_t matrix = block - item.first_block, offset = matrix * item.n * item.n;
   const int64_t bytes = offset * (arguments.options.type == Float::float32 ? 4 : 2);
+  if (item.n <= MAX_TINY) {
+    static_assert(sizeof(TinyMemory) <= SHARED_MATRIX<N>, "a tiny matrix takes the place of a larger one");
+    return tiny_root(static_cast<const char*>(item.A) + bytes, static_cast<char*>(item.out) + bytes,
+                     item.bound + matrix, item.n, arguments.options, *reinterpret_cast<TinyMemory*>(shared));
+  }
   const RootTask task = {item.n, arguments.options, shared, Place()};
   __shared__ RootOutcome outcome;
   Fragments<N> Y, Z;

@@ -1,11 +1,12 @@
 """When bases and roots are renewed, and what happens to the moments then."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..ops import kron_rotate, rebase_moments_, refresh_eigenbasis
+from ..ops import Eigenbasis, kron_rotate, rebase_moments_, refresh_eigenbasis
 from ._factors import SIDES
 
 
@@ -23,19 +24,19 @@ def refresh_due(step: int, *, period: int, phase: int = 0, first: int = 1) -> bo
 
 
 def refresh_bases(
-    state: dict[str, Any],
+    states: Sequence[dict[str, Any]],
     step: int,
     *,
     transport: Literal["none", "first", "both"],
     method: Literal["eigh", "qr"] = "eigh",
     descending: bool = True,
 ) -> list[Tensor]:
-    """Renew the bases of a state, carry its moments into them, and return for each which could not be renewed.
+    """Renew the bases of states, carry their moments into them, and return for each which could not be renewed.
 
     A basis that cannot be renewed stays as it is. That of a zero factor stays too, but is no failure.
 
     Args:
-        state: Factors, bases and moments.
+        states: Factors, bases and moments of one device.
         step: Number of the step; moments are zero on the first.
         transport: Which moments are carried along. "first" carries the second moments with the order of the
             eigenvectors only.
@@ -45,21 +46,53 @@ def refresh_bases(
     """
     # A step of QR leaves columns at their places, with the second moments that belong to them.
     sort = descending and not (method == "qr" and transport == "first")
-    changes: list[Tensor | None] = [None, None]
-    failures = []
-    for i, (_, factor, basis) in enumerate(SIDES):
-        if factor not in state:
-            continue
-        old = state[basis]
-        Q, _, changes[i], failed = refresh_eigenbasis(
-            state[factor], old if descending else None, method=method, sort=sort
+    sides = [
+        (state, i, factor, basis)
+        for state in states
+        for i, (_, factor, basis) in enumerate(SIDES)
+        if factor in state
+    ]
+    found = _renewed(
+        [state[factor] for state, _, factor, _ in sides],
+        [state[basis] if descending else None for state, _, _, basis in sides],
+        method=method,
+        sort=sort,
+    )
+    changes: dict[int, list[Tensor | None]] = {id(state): [None, None] for state in states}
+    for (state, i, _, basis), (Q, _, P, failed) in zip(sides, found, strict=True):
+        changes[id(state)][i] = P
+        state[basis] = Q if descending else torch.where(failed[..., None, None], state[basis], Q)
+    if transport != "none" and step > 1:
+        for state in states:
+            if transport == "both":
+                rebase_moments_(state["exp_avg"], state["exp_avg_sq"], *changes[id(state)])
+            else:
+                state["exp_avg"] = kron_rotate(state["exp_avg"], *changes[id(state)], inverse=True)
+    return [renewal.failed for renewal in found]
+
+
+def _renewed(
+    factors: Sequence[Tensor], old: Sequence[Tensor | None], *, method: Literal["eigh", "qr"], sort: bool
+) -> list[Eigenbasis]:
+    """Renew bases, those of one order in one call: a device decomposes many matrices hardly slower than one."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for i, (S, Q) in enumerate(zip(factors, old, strict=True)):
+        alike.setdefault((S.shape[-1], S.dtype, Q is None), []).append(i)
+    renewed: dict[int, Eigenbasis] = {}
+    for members in alike.values():
+        n = factors[members[0]].shape[-1]
+        stacks = [factors[i].reshape(-1, n, n) for i in members]
+        bases = [Q.reshape(-1, n, n) for i in members if (Q := old[i]) is not None]
+        found = refresh_eigenbasis(
+            torch.cat(stacks), torch.cat(bases) if bases else None, method=method, sort=sort
         )
-        state[basis] = Q if descending else torch.where(failed[..., None, None], old, Q)
-        failures.append(failed)
-    if transport == "none" or step <= 1:
-        return failures
-    if transport == "both":
-        rebase_moments_(state["exp_avg"], state["exp_avg_sq"], *changes)
-    else:
-        state["exp_avg"] = kron_rotate(state["exp_avg"], *changes, inverse=True)
-    return failures
+        parts = zip(*(part.split([len(stack) for stack in stacks]) for part in found), strict=True)
+        for i, (Q, eigvals, P, failed) in zip(members, parts, strict=True):
+            shape = factors[i].shape
+            renewed[i] = Eigenbasis(
+                Q.reshape(shape).clone(),
+                eigvals.reshape(shape[:-1]),
+                P.reshape(shape),
+                failed.reshape(shape[:-2]),
+            )
+    return [renewed[i] for i in range(len(factors))]

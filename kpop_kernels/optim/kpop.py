@@ -205,18 +205,21 @@ class KPOP(MatrixOptimizer):
             gradients = [item.grad.reshape(item.state["exp_avg"].shape) for item in bucket]
             normalize = group["factor_norm"] == "trace"
             accumulate_gradients(bucket, gradients, beta=group["factor_beta"], normalize=normalize)
-        for item in work:
-            self._refresh(item)
+        self._refresh(work)
         self._adam_steps(work)
 
-    def _refresh(self, item: Work) -> None:
-        seed = item.group["mode"] == "seed"
-        step = self._renewal(item, _seed_schedule if seed else self._periodic(item))
-        if step is not None:
+    def _refresh(self, work: Sequence[Work]) -> None:
+        due: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for item in work:
+            seed = item.group["mode"] == "seed"
+            step = self._renewal(item, _seed_schedule if seed else self._periodic(item))
+            if step is not None:
+                method = "eigh" if seed or step == 1 else item.group["method"]
+                due.setdefault((step, seed, method), []).append(item.state)
+        for (step, seed, method), states in due.items():
             transport: Literal["none", "both"] = "none" if seed else "both"
-            method: Literal["eigh", "qr"] = "eigh" if seed or step == 1 else item.group["method"]
             for failed in refresh_bases(
-                item.state, step, transport=transport, method=method, descending=not seed
+                states, step, transport=transport, method=method, descending=not seed
             ):
                 self._count_failures(failed)
 

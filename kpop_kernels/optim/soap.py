@@ -131,14 +131,17 @@ class SOAP(MatrixOptimizer):
             gradients = [item.grad.reshape(item.state["exp_avg"].shape) for item in bucket]
             beta = group["betas"][1] if group["shampoo_beta"] is None else group["shampoo_beta"]
             accumulate_gradients(bucket, gradients, beta=beta, normalize=False)
-        for item in work:
-            self._refresh(item)
+        self._refresh(work)
         self._adam_steps(work)
 
-    def _refresh(self, item: Work) -> None:
-        group, first = item.group, _FIRST_REFRESH[item.group["first_basis"]]
-        step = self._renewal(item, self._periodic(item, first=first))
-        if step is not None:
-            method: Literal["eigh", "qr"] = "eigh" if step == first else group["method"]
-            for failed in refresh_bases(item.state, step, transport=group["transport"], method=method):
+    def _refresh(self, work: Sequence[Work]) -> None:
+        due: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for item in work:
+            group, first = item.group, _FIRST_REFRESH[item.group["first_basis"]]
+            step = self._renewal(item, self._periodic(item, first=first))
+            if step is not None:
+                method = "eigh" if step == first else group["method"]
+                due.setdefault((step, group["transport"], method), []).append(item.state)
+        for (step, transport, method), states in due.items():
+            for failed in refresh_bases(states, step, transport=transport, method=method):
                 self._count_failures(failed)

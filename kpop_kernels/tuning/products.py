@@ -1,10 +1,10 @@
 """Configurations of matrix products on a GPU, from arithmetic: no run-time tuning.
 
 A tile of 128×128 reads half as much memory for each multiply-add as one of 64×64, but a device has to have a
-tile for each of its multiprocessors to be busy at all.
+tile for each of its multiprocessors to be busy at all. The order of one result decides, not how many of them a
+launch has: what is beside a matrix in a batch must not change its bits.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,14 +62,13 @@ MULTIPROCESSORS = 132
 """Of the device that the choice is made for."""
 
 
-def product_config(itemsize: int, orders: Iterable[int], *, operands_in_registers: bool) -> ProductConfig:
-    """Return the configuration for symmetric results of the given orders, one for each matrix of the launch.
+def product_config(itemsize: int, order: int, *, operands_in_registers: bool) -> ProductConfig:
+    """Return the configuration for symmetric results of one order.
 
     Args:
         itemsize: Bytes of an operand's element.
-        orders: Rows of each result.
+        order: Rows of the result.
         operands_in_registers: Whether the device's matrix instructions take both operands from registers.
     """
     large = (LARGE_IN_REGISTERS if operands_in_registers else LARGE)[itemsize]
-    tiles = sum(map(large.upper_tiles, orders))
-    return large if tiles >= MULTIPROCESSORS else SMALL[itemsize]
+    return large if large.upper_tiles(order) >= MULTIPROCESSORS else SMALL[itemsize]

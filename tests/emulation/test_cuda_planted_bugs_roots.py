@@ -62,6 +62,32 @@ def test_a_fault_of_a_product_gives_wrong_results(n, edits):
     assert not root_is_right(n=n, **edits)
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        (
+            "  TinyMemory& memory = place.memory;\n  __syncthreads();\n",
+            "  TinyMemory& memory = place.memory;\n",
+        ),
+        (
+            "    memory.square[row] = square;\n  }\n  __syncthreads();\n",
+            "    memory.square[row] = square;\n  }\n",
+        ),
+        ("memory.left[place.column][k] * memory.right[k][place.row]", "0"),
+        ("place.row * n + place.column", "place.row * MAX_TINY + place.column"),
+        ("step.add_Z * PZ", "step.add_Y * PZ"),
+    ],
+    ids=["product read too late", "sums read too early", "not mirrored", "wrong stride", "wrong coefficient"],
+)
+def test_a_fault_of_a_tiny_root_gives_wrong_results(edit):
+    def is_right(order):
+        with emulated(order, seed=3, edits={"tiny_root.cuh": (edit,)}, only="inverse_root.cu"):
+            root, _ = run("inverse_root", spd(7, 1e4), p=2, **root_options(precision="fp16"))
+        return relative_error(root, truth(7, 1e4, "log", 2)) <= 2e-4 and torch.equal(root, root.mT)
+
+    assert not all(map(is_right, cuda_emulator.ORDERS))
+
+
 def rotation_is_right(order="forward", m=20, n=17, **edits):
     files = {name.replace("__", "."): (replacement,) for name, replacement in edits.items()}
     generator = torch.Generator().manual_seed(3)

@@ -188,3 +188,24 @@ def test_mirroring_P_too_diverges(monkeypatch):
 """
     root, _ = next(roots(monkeypatch, lambda source: replace_once(source, old, mirrored), p=2))
     assert not relative_error(root, true_inverse_root(spd(61, 1e4, "log", batch=1), 2)) <= 1e-2
+
+
+def test_called_again_and_with_whole_numbers_it_gives_the_same_bits(backend):
+    """Elsewhere a second call ended the process, and so did a number of another type than the matrix."""
+    for n in (20, 70):
+        A = spd(n, 1e2)
+        expected = backend.inverse_root(A, 2, **root_options(damping=1.0))
+        for damping in (1.0, 1, True):
+            for found, wanted in zip(
+                backend.inverse_root(A, 2, **root_options(damping=damping)), expected, strict=True
+            ):
+                assert torch.equal(found, wanted)
+
+
+def test_a_root_has_the_same_bits_alone_and_in_a_batch(backend):
+    for n in (5, 20, 64):
+        A = spd(n, 1e4, batch=5)
+        for p in (1, 2, 4):
+            root, bound = backend.inverse_root(A, p, **root_options())
+            alone, alone_bound = backend.inverse_root(A[3], p, **root_options())
+            assert torch.equal(alone, root[3]) and torch.equal(alone_bound, bound[3])

@@ -78,53 +78,57 @@ def _change(old, new):
 
 
 @replacing(kpop, "refresh_bases")
-def kpop_moments_not_carried(true, state, step, *, transport, **kwargs):
-    return true(state, step, transport="none", **kwargs)
+def kpop_moments_not_carried(true, states, step, *, transport, **kwargs):
+    return true(states, step, transport="none", **kwargs)
 
 
 @replacing(kpop, "refresh_bases")
-def kpop_moments_carried_the_wrong_way(true, state, step, *, transport, **kwargs):
-    old = dict(state)
-    failures = true(state, step, transport="none", **kwargs)
+def kpop_moments_carried_the_wrong_way(true, states, step, *, transport, **kwargs):
+    old = [dict(state) for state in states]
+    failures = true(states, step, transport="none", **kwargs)
     if step > 1:
-        P_L, P_R = (P.mT.contiguous() for P in _change(old, state))
-        rebase_moments_(state["exp_avg"], state["exp_avg_sq"], P_L, P_R)
+        for before, state in zip(old, states, strict=True):
+            P_L, P_R = (P.mT.contiguous() for P in _change(before, state))
+            rebase_moments_(state["exp_avg"], state["exp_avg_sq"], P_L, P_R)
     return failures
 
 
 @replacing(soap, "refresh_bases")
-def soap_first_moment_not_carried(true, state, step, *, transport, **kwargs):
-    m = state["exp_avg"].clone()
-    failures = true(state, step, transport=transport, **kwargs)
-    state["exp_avg"] = m
+def soap_first_moment_not_carried(true, states, step, **kwargs):
+    moments = [state["exp_avg"].clone() for state in states]
+    failures = true(states, step, **kwargs)
+    for m, state in zip(moments, states, strict=True):
+        state["exp_avg"] = m
     return failures
 
 
 @replacing(soap, "refresh_bases")
-def soap_first_moment_carried_the_wrong_way(true, state, step, *, transport, **kwargs):
-    old = dict(state, exp_avg=state["exp_avg"].clone())
-    failures = true(state, step, transport=transport, **kwargs)
-    state["exp_avg"] = kron_rotate(old["exp_avg"], *_change(old, state))
+def soap_first_moment_carried_the_wrong_way(true, states, step, **kwargs):
+    old = [dict(state, exp_avg=state["exp_avg"].clone()) for state in states]
+    failures = true(states, step, **kwargs)
+    for before, state in zip(old, states, strict=True):
+        state["exp_avg"] = kron_rotate(before["exp_avg"], *_change(before, state))
     return failures
 
 
 @replacing(soap, "refresh_bases")
-def soap_second_moment_not_reordered(true, state, step, **kwargs):
+def soap_second_moment_not_reordered(true, states, step, **kwargs):
     """Columns are ordered by falling eigenvalue; the first moment follows, the second does not."""
-    failures = true(state, step, **kwargs)
-    for axis, (_, factor, basis) in enumerate(SIDES):
-        Q = state[basis]
-        order = (Q * (state[factor] @ Q)).sum(0).argsort(descending=True)
-        state[basis] = Q[:, order]
-        state["exp_avg"] = state["exp_avg"].index_select(axis, order)
+    failures = true(states, step, **kwargs)
+    for state in states:
+        for axis, (_, factor, basis) in enumerate(SIDES):
+            Q = state[basis]
+            order = (Q * (state[factor] @ Q)).sum(0).argsort(descending=True)
+            state[basis] = Q[:, order]
+            state["exp_avg"] = state["exp_avg"].index_select(axis, order)
     return failures
 
 
 @replacing(soap, "refresh_bases")
-def soap_order_flipped_at_every_other_refresh(true, state, step, **kwargs):
+def soap_order_flipped_at_every_other_refresh(true, states, step, **kwargs):
     """The first moment follows, the second does not."""
-    failures = true(state, step, **kwargs)
-    if step // 10 % 2:
+    failures = true(states, step, **kwargs)
+    for state in states if step // 10 % 2 else []:
         state.update(
             {key: state[key].flip(-1) for key in ("Q_L", "Q_R")}, exp_avg=state["exp_avg"].flip(0, 1)
         )

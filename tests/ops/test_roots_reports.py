@@ -1,10 +1,13 @@
 """Defects reported of other packages' roots, polar factors and symmetric products, each named by what it shows."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
+import kpop_kernels as kpop
 from kpop_kernels import coefficients
 from kpop_kernels.backends.cpu import newton_schulz as polar_on_the_cpu
 from python_ref import newton_schulz as polar_oracle
@@ -120,3 +123,55 @@ def test_products_too_small_to_gain_by_halves_are_left_to_blas(monkeypatch):
         assert not asked
         cpu.newton_schulz(normal(2, 300, 300), **polar_options())
         assert asked
+
+
+def on_two_devices():
+    """Calls of which one tensor is on another device than the rest."""
+    A, X = torch.eye(4), torch.ones(4, 6)
+    far = lambda tensor: tensor.to("meta")
+    return {
+        "second factor": lambda: kpop.symm_mm(A, far(A)),
+        "addend": lambda: kpop.syrk(X, C=far(A), beta=1.0),
+        "output of a product": lambda: kpop.symm_mm(A, A, out=far(A)),
+        "output of a root": lambda: kpop.inverse_root(A, out=far(A)),
+        "item of a list of roots": lambda: kpop.inverse_root_foreach([A, far(A)]),
+        "output of a list of roots": lambda: kpop.inverse_root_foreach([A, A], out=[A.clone(), far(A)]),
+        "output of a polar factor": lambda: kpop.newton_schulz(X, out=far(X)),
+        "item of a list of polar factors": lambda: kpop.newton_schulz_foreach([X, far(X)]),
+    }
+
+
+@pytest.mark.parametrize("case", on_two_devices())
+def test_tensors_on_two_devices_are_refused_in_a_sentence(case):
+    with pytest.raises(ValueError, match=r"^\w+: .* on (cpu|meta), it must be .*on (cpu|meta)"):
+        on_two_devices()[case]()
+
+
+WITHOUT_TRITON = """
+import sys
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *place: None if name.partition(".")[0] == "triton" else find(name, *place)
+import torch, kpop_kernels
+from kpop_kernels import backends
+assert "triton" not in sys.modules
+A = 4 * torch.eye(5)
+assert torch.allclose(kpop_kernels.inverse_root(A), torch.eye(5) / 2, atol=1e-3)
+assert torch.allclose(kpop_kernels.newton_schulz(A, steps=8), torch.eye(5), atol=1e-3)
+assert torch.equal(kpop_kernels.syrk(A), 16 * torch.eye(5))
+reasons = backends.available()
+assert reasons["composite"] is None, reasons
+"""
+
+
+def test_without_triton_the_package_works_and_nothing_fails_on_import():
+    subprocess.run([sys.executable, "-c", WITHOUT_TRITON], check=True, timeout=300)
+
+
+def test_an_all_zero_matrix_in_a_batch_ends_no_process(backend):
+    A = torch.stack([torch.zeros(16, 16), spd(16, 10.0)[0]])
+    for p in (1, 2, 4):
+        for method in ("newton_schulz", "eigh"):
+            root, bound = backend.inverse_root(A, p, **root_options(method=method))
+            assert not root[0].any() and bound[0] == 0 and root[1].isfinite().all()
+    assert not backend.newton_schulz(A, **polar_options())[0].any()

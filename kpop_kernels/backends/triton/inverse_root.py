@@ -1,4 +1,4 @@
-"""Inverse roots of a list of matrices of any sizes in one iteration."""
+"""Inverse roots of a list of matrices of any sizes in one iteration, each with the bits that it has alone."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from ...tuning import ProductConfig
-from .._coupled import TINY, iterated_root
+from .._coupled import TINY
 from .._lists import by_size, scatter, stack
-from .._spectrum import Normalized, eigh_factor, normalize, spectrum_bound
+from .._spectrum import eigh_factor, normalize
 from . import grouped
 from .coupled import Products, Step, coupled_newton_schulz
-from .symmetric import configuration, padded, syrk
+from .spectrum import normalize_
+from .symmetric import by_configuration, syrk
+from .tiny_root import tiny_roots
 from .workspace import Group, Workspace
 
 _OPERANDS = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -64,79 +66,83 @@ def inverse_root_foreach(
         if not item.numel():
             bound.zero_()
     sizes = by_size(A)
-    tiny = [members for members in sizes if A[members[0]].shape[-1] <= TINY]
-    large = [members for members in sizes if A[members[0]].shape[-1] > TINY]
-    spectra, roots = [], []
-    for members in (*tiny, *large):
-        dtype = torch.float64 if members in tiny else torch.float32
-        spectra.append(normalize(stack(A, members).to(dtype), damping, relative_damping))
-    for spectrum in spectra[: len(tiny)]:
-        roots.append(_tiny_root(spectrum, p, method, schedule, second_stage))
+    batches = [stack(A, members) for members in sizes]
+    tiny = [i for i, batch in enumerate(batches) if batch.shape[-1] <= TINY]
+    large = [i for i, batch in enumerate(batches) if batch.shape[-1] > TINY]
+    found: dict[int, tuple[Tensor, Tensor]] = {}
     if method == "eigh":
-        roots += [_eigh_root(spectrum, p) for spectrum in spectra[len(tiny) :]]
-    elif large:
+        for i in (*tiny, *large):
+            found[i] = _eigh_roots(batches[i], p, damping, relative_damping)
+    else:
+        options = {"damping": damping, "relative_damping": relative_damping}
+        for i in tiny:
+            S = batches[i].to(torch.float32)
+            found[i] = tiny_roots(S, p, schedule=schedule, second_stage=second_stage, **options)
         stages = (_steps(schedule), _steps(second_stage))
-        roots += _iterated_roots(spectra[len(tiny) :], p, stages, precision, halves, config)
-    for members, spectrum, root in zip((*tiny, *large), spectra, roots, strict=True):
+        roots = _iterated_roots([batches[i] for i in large], p, stages, precision, halves, config, **options)
+        found.update(zip(large, roots, strict=True))
+    for i, members in enumerate(sizes):
+        root, bound = found[i]
         scatter(root, out, members)
-        scatter(spectrum.bound * spectrum.unit, [bound[..., None, None] for bound in bounds], members)
+        scatter(bound, [item[..., None, None] for item in bounds], members)
 
 
 def _steps(flat: Sequence[float]) -> list[Step]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _tiny_root(
-    spectrum: Normalized, p: int, method: str, schedule: Sequence[float], second_stage: Sequence[float]
-) -> Tensor:
-    """Return the roots of a batch of matrices that kernels have no tiles for."""
-    if method == "eigh":
-        factor = eigh_factor(spectrum.Y, p)
-        X = factor @ factor.mT
-    else:
-        X = iterated_root(spectrum.Y, p, schedule, second_stage)
-    return (X + X.mT) / 2 * spectrum.scale(p)
-
-
-def _eigh_root(spectrum: Normalized, p: int) -> Tensor:
-    """Return the roots of a batch; the factor takes the scale's root, so that one product is the result."""
+def _eigh_roots(A: Tensor, p: int, damping: float, relative_damping: float) -> tuple[Tensor, Tensor]:
+    """Return the roots of a batch and the bounds of the spectra, tiny matrices in float64."""
+    tiny = A.shape[-1] <= TINY
+    spectrum = normalize(A.to(torch.float64 if tiny else torch.float32), damping, relative_damping)
+    # The factor takes the scale's root, so that one product is the result.
     factor = eigh_factor(spectrum.Y, p) * spectrum.scale(p).sqrt()
-    root = torch.empty_like(spectrum.Y, memory_format=torch.contiguous_format)
-    syrk(factor, C=None, alpha=1.0, beta=0.0, side="left", out=root)
-    return root
+    if tiny:
+        root = factor @ factor.mT
+        root = (root + root.mT) / 2
+    else:
+        root = torch.empty_like(spectrum.Y, memory_format=torch.contiguous_format)
+        syrk(factor, C=None, alpha=1.0, beta=0.0, side="left", out=root)
+    return root, spectrum.bound * spectrum.unit
 
 
 def _iterated_roots(
-    spectra: Sequence[Normalized],
+    batches: Sequence[Tensor],
     p: int,
     stages: tuple[Sequence[Step], Sequence[Step]],
     precision: str,
     halves: bool | None,
     config: ProductConfig | None,
-) -> list[Tensor]:
-    """Return the roots of each batch, all of them from one iteration."""
+    **damping: float,
+) -> list[tuple[Tensor, Tensor]]:
+    """Return the roots of each batch and the bounds of their spectra, one iteration for all that are cut alike."""
     dtype = _OPERANDS.get(precision, torch.float32)
-    workspace = _workspace(spectra, dtype, config)
-    float32 = "tf32" if precision == "tf32" else workspace.config.float32
-    products = Products(dtype, float32, precision in ("auto", "fp32") if halves is None else halves)
-    Y = workspace.filled([spectrum.Y for spectrum in spectra], wide=False)
-    X = coupled_newton_schulz(workspace, Y, stages[0], products, want="Z")
-    scales = [spectrum.scale(p) for spectrum in spectra]
-    if p == 1:
-        X = grouped.symmetric_product(workspace, X, X, out=torch.empty_like(X))
-    if p == 4:
-        bounds = [spectrum_bound(Z) for Z in workspace.squares(X)]
-        for Z, bound in zip(workspace.squares(X), bounds, strict=True):
-            Z.div_(bound)
-        X = coupled_newton_schulz(workspace, X, stages[1], products, want="Y")
-        scales = [scale * bound.sqrt() for scale, bound in zip(scales, bounds, strict=True)]
-    return [root * scale for root, scale in zip(workspace.squares(X), scales, strict=True)]
+    halves = precision in ("auto", "fp32") if halves is None else halves
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+    for own, members in by_configuration(batches, dtype.itemsize, config).items():
+        workspace = Workspace([Group(*batches[i].shape) for i in members], own, batches[0].device)
+        products = Products(dtype, "tf32" if precision == "tf32" else own.float32, halves)
+        symmetric = (_symmetric_part(batches[i].to(torch.float32)) for i in members)
+        Y = workspace.filled(list(symmetric), wide=False)
+        bounds = normalize_(workspace, Y, **damping)
+        X = coupled_newton_schulz(workspace, Y, stages[0], products, want="Z")
+        if p == 1:
+            X = grouped.symmetric_product(workspace, X, X, out=torch.empty_like(X))
+        scales = [_scale(bound, p) for bound in bounds]
+        if p == 4:
+            largest = normalize_(workspace, X)
+            X = coupled_newton_schulz(workspace, X, stages[1], products, want="Y")
+            scales = [scale * bound.sqrt() for scale, bound in zip(scales, largest, strict=True)]
+        roots = (root * s.float() for root, s in zip(workspace.squares(X), scales, strict=True))
+        found.update(zip(members, zip(roots, bounds, strict=True), strict=True))
+    return [found[i] for i in range(len(batches))]
 
 
-def _workspace(spectra: Sequence[Normalized], dtype: torch.dtype, config: ProductConfig | None) -> Workspace:
-    groups = [Group(*spectrum.Y.shape) for spectrum in spectra]
-    device = spectra[0].Y.device
-    if config is None:
-        orders = [padded(group.rows) for group in groups for _ in range(group.matrices)]
-        config = configuration(device, dtype.itemsize, orders)
-    return Workspace(groups, config, device)
+def _symmetric_part(S: Tensor) -> Tensor:
+    return S / 2 + S.mT / 2
+
+
+def _scale(bound: Tensor, p: int) -> Tensor:
+    """Return bound^(-1/p) by operations that are rounded correctly everywhere: 0 for 0, NaN for negative ones."""
+    power = bound if p == 1 else bound.sqrt() if p == 2 else bound.sqrt().sqrt()
+    return torch.where(bound == 0, 0.0, torch.where(bound > 0, 1 / power, torch.nan))

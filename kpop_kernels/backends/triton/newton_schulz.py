@@ -10,7 +10,8 @@ from ...tuning import ProductConfig
 from .. import _polar
 from .._lists import by_size, scatter, stack
 from . import grouped
-from .symmetric import configuration, padded
+from .spectrum import normalize_wide_
+from .symmetric import by_configuration
 from .workspace import Group, Workspace
 
 _LARGEST_FLOAT16 = 2.0**15
@@ -69,17 +70,17 @@ def newton_schulz_foreach(
         if not sizes:
             continue
         batches = [stack(wide, members).to(torch.float32) for members in sizes]
-        if normalize:
-            batches = [_polar.normalized(batch, eps) for batch in batches]
-        products = _WorkspaceProducts(batches, _scale(X[0].dtype, steps, restarts, gram), config)
-        factors = products.start
-        if gram:
-            factors = _polar.gram_form(factors, steps, restarts, products)
-        else:
-            factors = _polar.standard_form(factors, steps, products)
+        scale = _scale(X[0].dtype, steps, restarts, gram)
         results = [item.mT if item.shape[-2] > item.shape[-1] else item for item in out]
-        for members, factor in zip(sizes, products.results(factors), strict=True):
-            scatter(factor, results, members)
+        for own, alike in by_configuration(batches, 4 if scale is None else 2, config).items():
+            products = _WorkspaceProducts([batches[i] for i in alike], scale, own, eps if normalize else None)
+            factors = products.start
+            if gram:
+                factors = _polar.gram_form(factors, steps, restarts, products)
+            else:
+                factors = _polar.standard_form(factors, steps, products)
+            for i, factor in zip(alike, products.results(factors), strict=True):
+                scatter(factor, results, sizes[i])
 
 
 def _scale(dtype: torch.dtype, steps: _polar.Steps, restarts: Sequence[int], gram: bool) -> float | None:
@@ -101,14 +102,16 @@ def _scale(dtype: torch.dtype, steps: _polar.Steps, restarts: Sequence[int], gra
 class _WorkspaceProducts(_polar.Products):
     """Products of all matrices of a workspace; what `_polar` takes for a batch is a buffer, times the scale."""
 
-    def __init__(self, batches: Sequence[Tensor], scale: float | None, config: ProductConfig | None) -> None:
+    def __init__(
+        self, batches: Sequence[Tensor], scale: float | None, config: ProductConfig, eps: float | None
+    ) -> None:
         groups = [Group(*batch.shape) for batch in batches]
         device, dtype = batches[0].device, torch.float32 if scale is None else torch.float16
-        orders = [padded(group.rows) for group in groups for _ in range(group.matrices)]
-        config = config or configuration(device, dtype.itemsize, orders)
         self._workspace = Workspace(groups, config, device)
         self._scale = scale or 1.0
         X = self._workspace.filled(batches, wide=True)
+        if eps is not None:
+            normalize_wide_(self._workspace, X, eps)
         self.start = X if scale is None else X.mul_(scale).to(dtype)
 
     def results(self, X: Tensor) -> list[Tensor]:

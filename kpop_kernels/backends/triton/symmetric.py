@@ -102,11 +102,22 @@ def aligned(X: Tensor) -> Tensor:
     return X.contiguous()
 
 
-def configuration(device: torch.device, itemsize: int, orders: Sequence[int]) -> ProductConfig:
-    """Return the configuration for symmetric results of the given orders, from operands of so many bytes."""
+def configuration(device: torch.device, itemsize: int, order: int) -> ProductConfig:
+    """Return the configuration for symmetric results of one order, from operands of so many bytes."""
     nvidia = device.type == "cuda" and torch.version.hip is None
     in_registers = nvidia and torch.cuda.get_device_capability(device)[0] not in _SHARED_OPERANDS
-    return product_config(itemsize, orders, operands_in_registers=in_registers)
+    return product_config(itemsize, padded(order), operands_in_registers=in_registers)
+
+
+def by_configuration(
+    batches: Sequence[Tensor], itemsize: int, config: ProductConfig | None
+) -> dict[ProductConfig, list[int]]:
+    """Return which batches, (count, rows, columns), are cut alike: all of them where a configuration is given."""
+    found: dict[ProductConfig, list[int]] = {}
+    for i, batch in enumerate(batches):
+        own = config or configuration(batch.device, itemsize, batch.shape[-2])
+        found.setdefault(own, []).append(i)
+    return found
 
 
 class _Item(NamedTuple):
@@ -162,9 +173,7 @@ def _item(A: Tensor, B: Tensor, C: Tensor | None, alpha: float, out: Tensor) -> 
     """Return a product of aligned operands; a result that is not aligned is computed elsewhere and copied."""
     batch, n, _ = A.shape
     in_place = out.is_contiguous() and out.shape[-1] == n and not out.data_ptr() % ALIGNMENT
-    target = (
-        out.view(batch, n, n) if in_place else torch.empty(batch, n, n, dtype=out.dtype, device=out.device)
-    )
+    target = out.view(-1, n, n) if in_place else torch.empty(batch, n, n, dtype=out.dtype, device=out.device)
     addend = target if C is None else _row_major(aligned(C))
     return _Item(A, B, addend, target, None if in_place else out, alpha)
 
@@ -176,11 +185,9 @@ def _multiply(
     kinds: dict[Any, list[_Item]] = {}
     for item in items:
         if item.target.numel():
-            kinds.setdefault(item.kind, []).append(item)
-    for (*_, a_transposed, b_transposed, has_addend), members in kinds.items():
-        A = members[0].A
-        orders = [item.A.shape[1] for item in members for _ in range(len(item.A))]
-        cut = config or configuration(A.device, A.itemsize, orders)
+            cut = config or configuration(item.A.device, item.A.itemsize, item.A.shape[1])
+            kinds.setdefault((cut, *item.kind), []).append(item)
+    for (cut, *_, a_transposed, b_transposed, has_addend), members in kinds.items():
         tiles = [len(item.A) * cut.upper_tiles(item.A.shape[1]) for item in members]
         table = _table(members, tiles) if len(members) > 1 else None
         launch(

@@ -5,7 +5,6 @@ once. A buffer holds one matrix for each item, rows and columns filled up with z
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -14,8 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ...tuning import ProductConfig
+from .device_table import device_table
 from .memory import load_operand
-from .symmetric import padded
+from .symmetric import ALIGNMENT, padded
 
 
 class Group(NamedTuple):
@@ -44,6 +44,8 @@ class Row(NamedTuple):
         rows: Number of rows, filled up to a multiple of 16.
         columns: Number of columns, filled up likewise.
         order: Number of rows that count.
+        band: Its first program where programs are bands of 16 rows.
+        vector: Where its first vector of one number for each row begins.
     """
 
     triangle: int
@@ -54,10 +56,13 @@ class Row(NamedTuple):
     rows: int
     columns: int
     order: int
+    band: int
+    vector: int
 
 
 FIELDS = tl.constexpr(len(Row._fields))
-TRIANGLE, SQUARE, WIDE, SQUARE_OFFSET, WIDE_OFFSET, ROWS, COLUMNS, ORDER = map(tl.constexpr, range(8))
+TRIANGLE, SQUARE, WIDE, SQUARE_OFFSET, WIDE_OFFSET = map(tl.constexpr, range(5))
+ROWS, COLUMNS, ORDER, BAND, VECTOR = map(tl.constexpr, range(5, 10))
 
 
 class Workspace:
@@ -80,11 +85,9 @@ class Workspace:
             for size in (row.rows, row.columns)
             for block in (config.block, config.block_k)
         )
-        nothing = self.end._replace(triangle=2**62, square=2**62, wide=2**62)
+        nothing = self.end._replace(triangle=2**62, square=2**62, wide=2**62, band=2**62)
         rows += [nothing] * (triton.next_power_of_2(len(rows)) - len(rows))
-        capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        # What a graph writes has its values when the graph is replayed, not before: it is not kept.
-        self.table = (_write_table if capturing else _table)(tuple(rows), device)
+        self.table = device_table(tuple(rows), torch.int64, device)
 
     def filled(self, matrices: Sequence[Tensor], *, wide: bool) -> Tensor:
         """Return a float32 buffer with the matrices of each group, (count, rows, columns)."""
@@ -107,10 +110,16 @@ class Workspace:
         for group, start in zip(self.groups, places, strict=False):
             yield _view(buffer, start, *group)
 
+    def heads(self, vectors: Tensor) -> Iterator[Tensor]:
+        """Yield the first number of each matrix's vector, (count, 1, 1) for each group."""
+        rows = _rows(self.groups, self.config)
+        for group, row in zip(self.groups, rows, strict=False):
+            yield vectors.as_strided((group.matrices, 1, 1), (row.rows, 1, 1), row.vector)
+
 
 def _rows(groups: Iterable[Group], config: ProductConfig) -> Iterator[Row]:
     """Yield a row for each group, and one of their sums."""
-    row = Row(0, 0, 0, 0, 0, 0, 0, 0)
+    row = Row(*(0,) * len(Row._fields))
     for count, m, n in groups:
         rows, columns = padded(m), padded(n)
         yield row._replace(rows=rows, columns=columns, order=m)
@@ -122,6 +131,8 @@ def _rows(groups: Iterable[Group], config: ProductConfig) -> Iterator[Row]:
             row.square_offset + count * rows**2,
             row.wide_offset + count * rows * columns,
             *(0, 0, 0),
+            row.band + count * rows // ALIGNMENT,
+            row.vector + count * rows,
         )
     yield row
 
@@ -130,24 +141,6 @@ def _view(buffer: Tensor, start: int, count: int, rows: int, columns: int) -> Te
     height, width = padded(rows), padded(columns)
     strides = (height * width, width, 1)
     return buffer.as_strided((count, rows, columns), strides, buffer.storage_offset() + start)
-
-
-@lru_cache(maxsize=256)
-def _table(rows: tuple[Row, ...], device: torch.device) -> Tensor:
-    """Return a table that every stream may read: the host waits for it, once for each list of sizes."""
-    table = _write_table(rows, device)
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    return table
-
-
-def _write_table(rows: tuple[Row, ...], device: torch.device) -> Tensor:
-    """Write rows by launches alone: a copy from the host could not be captured."""
-    table = torch.empty(len(rows), len(Row._fields), dtype=torch.int64, device=device)
-    for g, row in enumerate(rows):
-        for field, value in enumerate(row):
-            table[g, field].fill_(value)
-    return table
 
 
 @triton.jit

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 import pytest
@@ -62,3 +63,48 @@ def test_an_empty_grid_is_not_launched():
 def test_configurations_are_powers_of_two(elements, num_warps):
     with pytest.raises(ValueError, match="must be a power of two"):
         BlockwiseConfig(elements, num_warps)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+def test_a_launch_is_on_the_device_of_its_tensors_whichever_is_current(monkeypatch):
+    """Elsewhere kernels for tensors on a second GPU ran on the first, and crashed or left garbage."""
+    seen = []
+
+    class Guard:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __enter__(self):
+            seen.append(self.tensor.device)
+
+        def __exit__(self, *_):
+            seen.append("end")
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *arguments, **constants: seen.append("kernel")
+
+    monkeypatch.setattr(torch.cuda, "device_of", Guard)
+    launch(Kernel(), (3,), (5, torch.empty(2, device="meta"), torch.empty(2)), CONFIG)
+    assert seen == [torch.device("meta"), "kernel", "end"]
+
+
+def test_the_cuda_kernels_run_on_the_device_and_the_stream_of_their_tensors(monkeypatch):
+    native = pytest.importorskip("kpop_kernels.backends.cuda.native")
+    seen = []
+
+    class Stream:
+        cuda_stream = 1234
+
+    @contextmanager
+    def device(index):
+        seen.append(index)
+        yield
+        seen.append("end")
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: seen.append(("stream", index)) or Stream)
+    monkeypatch.setattr("kpop_kernels._native.Cuda", lambda stream: ("kernels", stream), raising=False)
+    with native.kernels(torch.device("cuda", 1)) as cuda:
+        assert cuda == ("kernels", 1234)
+    assert seen == [torch.device("cuda", 1), ("stream", torch.device("cuda", 1)), "end"]

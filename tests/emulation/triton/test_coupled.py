@@ -15,11 +15,13 @@ N = 45
 
 TILES = ProductConfig(block=32, block_k=32, num_warps=4, num_stages=3)
 STEPS = 10
+NORMALIZED = ["band_sums_kernel", "band_ratios_kernel", "band_normalize_kernel"]
 LAUNCHES = [
+    *NORMALIZED,
     "coupled_update_kernel",
     *["grouped_product_kernel", "coupled_update_kernel"] * (STEPS - 1),
 ]
-"""Of a whole list: P, and Y and Z in one; the first step needs no P."""
+"""Of a whole list: the bounds, then P, and Y and Z in one; the first step needs no P."""
 
 
 def errors(kappas, *, n=N, module=None, **options):

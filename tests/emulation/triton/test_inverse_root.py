@@ -8,25 +8,26 @@ from kpop_kernels.tuning import ProductConfig
 from python_ref.inverse_root import inverse_root as true_inverse_root
 from python_ref.inverse_root import spectrum_bound
 from tests.emulation.triton import operators
-from tests.emulation.triton.test_coupled import LAUNCHES
+from tests.emulation.triton.test_coupled import LAUNCHES, NORMALIZED
 from tests.guards import Guarded
 from tests.ops.matrices import relative_error, root_options, spd
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 TILES = ProductConfig(block=32, block_k=32, num_warps=4, num_stages=3)
-SECOND_STAGE = 2 * 7 - 1
+SECOND_STAGE = len(NORMALIZED) + 2 * 7 - 1
 
 
-def roots(A, p=2, **options):
+def roots(A, p=2, steps=None, **options):
     """Return the roots of a list and the bounds; every tensor lies between guard bands, A is only read."""
     inputs = [Guarded(item) for item in A]
     out = [Guarded(torch.full(item.shape, torch.nan, dtype=item.dtype)) for item in A]
     bounds = [Guarded(torch.full(item.shape[:-2], torch.nan)) for item in A]
     lists = [[copy.tensor for copy in copies] for copies in (inputs, out, bounds)]
-    operators.file_of("inverse_root_foreach").inverse_root_foreach(
-        *lists, p, **root_options(**options), config=TILES
-    )
+    options = root_options(**options)
+    if steps is not None:
+        options["schedule"] = steps
+    operators.file_of("inverse_root_foreach").inverse_root_foreach(*lists, p, **options, config=TILES)
     for copy in inputs:
         copy.assert_unchanged("A")
     for copy in (*out, *bounds):
@@ -39,7 +40,7 @@ def test_mixed_sizes_in_one_iteration(interpreted):
     tiny = [spd(n, 1e4, spectrum) for n in (1, 2, 3, 8) for spectrum in ("log", "spike", "two")]
     A = [*tiny, spd(9, 1e4), spd(33, 1e4)[0], spd(20, 1e4, "power")]
     found, bounds = roots(A)
-    assert interpreted == LAUNCHES
+    assert interpreted == ["tiny_root_kernel"] * 4 + LAUNCHES
     for item, root, bound in zip(A, found, bounds, strict=True):
         assert relative_error(root, true_inverse_root(item, 2)) <= 2e-4
         assert torch.equal(root, root.mT)
@@ -51,7 +52,7 @@ def test_mixed_sizes_in_one_iteration(interpreted):
 def test_other_roots(interpreted, p, more, precision, tolerance):
     A = [spd(17, 1e3), spd(9, 1e4)[0], spd(5, 1e3)]
     found, _ = roots(A, p, precision=precision, damping=1e-5)
-    assert len(interpreted) == len(LAUNCHES) + more
+    assert len(interpreted) == 1 + len(LAUNCHES) + more
     for item, root in zip(A, found, strict=True):
         assert relative_error(root, true_inverse_root(item, p, damping=1e-5)) <= tolerance
         assert torch.equal(root, root.mT)
@@ -83,8 +84,6 @@ def test_hard_matrices_do_not_meet():
     assert found[6].isfinite().all()
     regular = [0, 4, 5]
     assert relative_error(found[regular], true_inverse_root(A[regular], 2)) <= 2e-4
-    ((alone,), _) = roots([A[0]])
-    assert relative_error(alone[None], found[:1]) <= 1e-5
     ((again, _), _) = roots([A, torch.full((2, 2), torch.nan)])
     assert torch.equal(again[regular], found[regular])
 
@@ -126,3 +125,35 @@ def test_one_matrix_goes_the_same_way():
     )
     ((expected,), (expected_bound,)) = roots([A])
     assert torch.equal(root, expected) and torch.equal(bound, expected_bound)
+
+
+FEW_STEPS = [2.5, -1.4, 1.6, -0.6]
+
+
+@pytest.mark.parametrize("p", [1, 2, 4])
+@pytest.mark.parametrize("precision", ["auto", "fp16"])
+def test_a_root_has_the_same_bits_alone_in_a_batch_and_in_a_list(p, precision):
+    """Sums that find the bounds, and tiles, are chosen by the matrix alone; few steps do not hide a difference."""
+    options = {"precision": precision, "steps": FEW_STEPS, "damping": 1e-3}
+    sizes = (3, 8, 9, 33, 70)
+    A = [spd(n, 1e4, batch=5) for n in sizes]
+    listed, bounds = roots([*A, A[3][:2], torch.zeros(1, 16, 16)], p, **options)
+    for item, root, bound in zip(A, listed, bounds, strict=False):
+        for matrices in (slice(4, 5), slice(1, 3)):
+            ((part,), (part_bound,)) = roots([item[matrices]], p, **options)
+            assert torch.equal(part, root[matrices]) and torch.equal(part_bound, bound[matrices])
+    assert (
+        torch.equal(listed[5], listed[3][:2])
+        and not listed[6].sub(1e-3 ** (-1 / p) * torch.eye(16)).gt(1).any()
+    )
+
+
+def test_powers_of_16_scale_exactly():
+    A = [spd(n, 1e3, batch=1) for n in (5, 20)]
+    for p in (1, 2, 4):
+        found, bounds = roots(A, p, steps=FEW_STEPS)
+        for exponent in (-96, 16, 96):
+            scaled, scaled_bounds = roots([a * 2.0**exponent for a in A], p, steps=FEW_STEPS)
+            for root, bound, other, other_bound in zip(found, bounds, scaled, scaled_bounds, strict=True):
+                assert torch.equal(other, root * 2.0 ** (-exponent / p))
+                assert torch.equal(other_bound, bound * 2.0**exponent)

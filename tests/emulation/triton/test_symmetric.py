@@ -154,13 +154,21 @@ def test_every_tile_has_its_place():
 
 
 def test_tiles_are_large_where_they_fill_a_device():
-    def chosen(itemsize, orders, in_registers=False):
-        return product_config(itemsize, orders, operands_in_registers=in_registers)
+    def chosen(itemsize, order, in_registers=False):
+        return product_config(itemsize, order, operands_in_registers=in_registers)
 
-    assert chosen(2, [4096]) == LARGE[2] and chosen(2, [512]) == SMALL[2]
-    assert chosen(2, [512] * 14) == LARGE[2] and chosen(4, [4096]) == LARGE[4]
-    assert chosen(4, [4096], in_registers=True) == SMALL[4]
-    assert chosen(2, [4096], in_registers=True) == LARGE_IN_REGISTERS[2]
+    assert chosen(2, 4096) == LARGE[2] and chosen(2, 512) == SMALL[2] and chosen(4, 4096) == LARGE[4]
+    assert chosen(4, 4096, in_registers=True) == SMALL[4]
+    assert chosen(2, 4096, in_registers=True) == LARGE_IN_REGISTERS[2]
+
+
+def test_what_is_beside_a_matrix_does_not_change_how_it_is_cut():
+    from kpop_kernels.backends.triton.symmetric import by_configuration
+
+    few, many, large = torch.empty(1, 512, 512), torch.empty(900, 512, 512), torch.empty(1, 4096, 4096)
+    assert by_configuration([few, large], 4, None) == {SMALL[4]: [0], LARGE[4]: [1]}
+    assert by_configuration([many, large, few], 4, None) == {SMALL[4]: [0, 2], LARGE[4]: [1]}
+    assert by_configuration([many, large], 4, TILES) == {TILES: [0, 1]}
 
 
 BUGS = [
@@ -190,3 +198,7 @@ def test_planted_bug_is_found(tmp_path, file, old, new):
         tensors = {"A": A, "B": A.mT}
         (result,) = operators.run("symm_mm", tensors, module=broken, C=C, **SCALARS, config=WIDE)
         assert torch.equal(result, result.mT), "the result is not symmetric"
+        # Of two factors that commute the product is symmetric but for its rounding.
+        S = symmetric(2, 48, 48)
+        square = S.double() @ S.double()
+        check("symm_mm", {"A": S, "B": square.float()}, C=None, beta=0.0, module=broken, config=WIDE)
