@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from kpop_kernels import backends, kron_rotate, refresh_eigenbasis
+from kpop_kernels import backends, kron_rotate
 from kpop_kernels.optim import SOAP, _refresh, rules_of, state_bytes
 from python_ref.optim.soap import SOAP as Reference
 from tests.optim.trajectories import SHAPES, gradients, run
@@ -121,14 +121,14 @@ def _disturb(state, change):
 
 def refresh_steps(optimizer, params, steps, monkeypatch):
     """For each step, the positions of the parameters that were decomposed in it."""
-    decomposed = []
+    decomposed, renewed = [], _refresh._renewed
 
-    def recording(S, old, **options):
-        factors = [optimizer.state[p].get("L") for p in params]
-        decomposed.append(next(i for i, factor in enumerate(factors) if factor is S))
-        return refresh_eigenbasis(S, old, **options)
+    def recording(factors, old, **options):
+        known = [optimizer.state[p].get("L") for p in params]
+        decomposed.extend(i for S in factors for i, factor in enumerate(known) if factor is S)
+        return renewed(factors, old, **options)
 
-    monkeypatch.setattr(_refresh, "refresh_eigenbasis", recording)
+    monkeypatch.setattr(_refresh, "_renewed", recording)
     by_step = []
     for G in gradients((4, 3), steps):
         for p in params:

@@ -173,7 +173,9 @@ def _item(A: Tensor, B: Tensor, C: Tensor | None, alpha: float, out: Tensor) -> 
     """Return a product of aligned operands; a result that is not aligned is computed elsewhere and copied."""
     batch, n, _ = A.shape
     in_place = out.is_contiguous() and out.shape[-1] == n and not out.data_ptr() % ALIGNMENT
-    target = out.view(-1, n, n) if in_place else torch.empty(batch, n, n, dtype=out.dtype, device=out.device)
+    target = (
+        out.view(batch, n, n) if in_place else torch.empty(batch, n, n, dtype=out.dtype, device=out.device)
+    )
     addend = target if C is None else _row_major(aligned(C))
     return _Item(A, B, addend, target, None if in_place else out, alpha)
 
