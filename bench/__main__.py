@@ -7,6 +7,7 @@ python -m bench --check                correctness on the accelerator that is pr
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,19 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from bench import check, compare, machine, ops, output, paper_table, plots, readme, scaling, support_matrix
+from bench import (
+    agreement,
+    check,
+    compare,
+    machine,
+    ops,
+    output,
+    paper_table,
+    plots,
+    readme,
+    scaling,
+    support_matrix,
+)
 from bench.case import Case
 from bench.optim import bench_step
 from bench.run import Progress, run
@@ -60,6 +73,8 @@ def _measure(names: tuple[str, ...], device: str, options: argparse.Namespace, c
             report["scaling"] = scaling.measure(device, quick=options.quick, progress=progress)
     report["machine"]["command"] = _command(options)
     report = output.rounded(report)
+    if options.confirm:
+        agreement.confirm(report, json.loads(options.confirm.read_text()))
     output.show(report, console)
     if options.json:
         output.write(report, options.json)
@@ -81,6 +96,7 @@ def _command(options: argparse.Namespace) -> str:
     words += ["--quick"] if options.quick else []
     words += [f"--device {options.device}"] if options.device else []
     words += [f"--threads {options.threads}"] if options.threads else []
+    words += [f"--confirm {options.confirm.name}"] if options.confirm else []
     return " ".join(words)
 
 
@@ -102,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, help="CPU threads; default: one for each core")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, minutes in all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to a file")
+    parser.add_argument(
+        "--confirm",
+        type=Path,
+        metavar="FILE",
+        help="an earlier report of this commit: ratios that differ from it by more than 5 %% are marked as noisy",
+    )
     parser.add_argument("--plot", action="store_true", help="also write roofline and times as PNG and SVG")
     job = parser.add_mutually_exclusive_group()
     job.add_argument("--base", metavar="REF", help="compare the working tree with a commit")

@@ -14,7 +14,7 @@ Report = dict[str, Any]
 
 LEGEND = (
     "Under each rival: its time divided by the time in this row, so that below 1 the rival is faster. "
-    "~: the two halves of the run differ by more than 5 %."
+    "~: the two halves of the run, or two runs, differ by more than 5 %."
 )
 
 

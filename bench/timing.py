@@ -3,7 +3,8 @@
 A variant that gives a wrong answer gets no time. The others take turns, one launch each a round, in an order that
 moves on every round, so that whatever the machine does besides hits all alike. A comparison is the median over
 rounds of the ratio within the round. Everything is measured twice, with new inputs and as far apart in time as the
-run allows; where the two halves disagree by more than `NOISE`, the number is marked as noisy.
+run allows; where the two halves disagree by more than `NOISE`, the number is marked as noisy, and so it is where a
+whole run differs from an earlier one (bench/agreement.py).
 """
 
 import gc
