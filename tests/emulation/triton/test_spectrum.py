@@ -98,11 +98,6 @@ BUGS = [
     ("tl.where(bound == 0.0, 1.0, tl.fdiv(1.0, bound))", "tl.fdiv(1.0, bound)"),
     ("WIDE_OFFSET if IS_WIDE else SQUARE_OFFSET", "WIDE_OFFSET"),
     (")) + eps", "))"),
-    (
-        "tiny_root",
-        "0.5 * load_operand(a_ptr + j * n + i, holds)",
-        "0.25 * load_operand(a_ptr + j * n + i, holds)",
-    ),
 ]
 
 
