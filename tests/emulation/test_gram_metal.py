@@ -122,5 +122,6 @@ def test_a_list_is_what_its_items_are(monkeypatch, generator):
     alone = [
         update({"S": s, "X": x}, side=side)[0] for s, x, side in zip(S, X, ("left", "right"), strict=True)
     ]
-    backends.get("metal").gram_ema_foreach_(S, X, **SCALARS, side=["left", "right"])
+    numbers = SCALARS | {"alpha": [SCALARS["alpha"]] * 2}
+    backends.get("metal").gram_ema_foreach_(S, X, **numbers, side=["left", "right"])
     assert_same_bits(S, alone)
