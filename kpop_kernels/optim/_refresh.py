@@ -36,7 +36,7 @@ def refresh_bases(
     A basis that cannot be renewed stays as it is. That of a zero factor stays too, but is no failure.
 
     Args:
-        states: Factors, bases and moments of one device.
+        states: Factors, bases and moments.
         step: Number of the step; moments are zero on the first.
         transport: Which moments are carried along. "first" carries the second moments with the order of the
             eigenvectors only.
@@ -77,7 +77,7 @@ def _renewed(
     """Renew bases, those of one order in one call: a device decomposes many matrices hardly slower than one."""
     alike: dict[tuple[Any, ...], list[int]] = {}
     for i, (S, Q) in enumerate(zip(factors, old, strict=True)):
-        alike.setdefault((S.shape[-1], S.dtype, Q is None), []).append(i)
+        alike.setdefault((S.shape[-1], S.dtype, S.device, Q is None), []).append(i)
     renewed: dict[int, Eigenbasis] = {}
     for members in alike.values():
         n = factors[members[0]].shape[-1]
