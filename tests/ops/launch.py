@@ -16,6 +16,9 @@ Tensors = Mapping[str, Tensor | None]
 CPU = ("cpu-avx512", "cpu-avx2", "cpu-baseline")
 """Variants of the cpu backend: one for each instruction set."""
 
+FUSING = CPU[:2]
+"""Those whose products round a b + c once: their results have the same bits."""
+
 
 class Launcher:
     """One operator of one backend; every call asserts that this backend ran, and once.
