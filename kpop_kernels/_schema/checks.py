@@ -138,19 +138,25 @@ def require_choice(op: str, name: str, value: object, allowed: Iterable[object])
         raise ValueError(f"{op}: {name} is {value!r}, it must be one of {', '.join(map(repr, allowed))}")
 
 
-def own_their_memory(tensors: Sequence[Tensor]) -> bool:
-    """Tell at once that nothing stands against writing any of these tensors; False where it is not known.
+def own_their_memory(written: Sequence[Tensor], read: Sequence[Tensor]) -> bool:
+    """Tell at once that nothing stands against writing tensors while others are read; False if that is not known.
 
-    True for tensors none of which is expanded or wants a gradient, each with a storage of its own.
+    True where none wants a gradient and each that is written, none of them expanded, has a storage of its own.
     """
+    if not all(type(tensor) in PLAIN for tensors in (written, read) for tensor in tensors):
+        return False
     storages = {
         tensor.untyped_storage().data_ptr()
-        for tensor in tensors
-        if type(tensor) in PLAIN and (tensor.is_contiguous() or not _is_expanded(tensor))
+        for tensor in written
+        if tensor.is_contiguous() or not _is_expanded(tensor)
     }
-    if len(storages) != len(tensors):
+    if len(storages) != len(written):
         return False
-    return not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors)
+    if not storages.isdisjoint([tensor.untyped_storage().data_ptr() for tensor in read]):
+        return False
+    return not torch.is_grad_enabled() or not any(
+        tensor.requires_grad for tensors in (written, read) for tensor in tensors
+    )
 
 
 def refuse_autograd(op: str, tensors: Mapping[str, Tensor]) -> None:

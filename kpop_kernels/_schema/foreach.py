@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .checks import PLAIN
+from .checks import CPU, PLAIN
 from .operator import Operator, Result, declare
 
 
@@ -60,16 +60,22 @@ def declare_foreach(
 
 
 def _kind(item: dict[str, Any], names: Sequence[str]) -> tuple[Any, ...] | None:
-    """Return what the check of an item sees of its arguments; None where sizes may be symbols."""
-    values = [item.get(name) for name in names]
-    if any(isinstance(value, Tensor) and type(value) not in PLAIN for value in values):
-        return None
-    return tuple([_seen(value) if isinstance(value, Tensor) else value for value in values])
+    """Return what the check of an item sees of its arguments; None where sizes may be symbols.
 
-
-def _seen(tensor: Tensor) -> tuple[Any, ...]:
-    """Return what a check may see of a tensor: of one that is a number also its value, so which one it is."""
-    return tensor.shape, tensor.dtype, tensor.device, id(tensor) if tensor.ndim == 0 else None
+    Of a tensor that is a number it sees the value too, where that can be read.
+    """
+    kind: list[Any] = []
+    for name in names:
+        value = item.get(name)
+        if not isinstance(value, Tensor):
+            kind.append(value)
+        elif type(value) not in PLAIN:
+            return None
+        else:
+            shape, device = value.shape, value.device
+            number = value.item() if not shape and device == CPU else None
+            kind.append((shape, value.dtype, device, number))
+    return tuple(kind)
 
 
 def _with_lists(arguments: str, listed: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -192,13 +192,25 @@ class Operator:
         self.check(*args, **kwargs)
         if out:
             self._check_outputs(args, kwargs, out)
-        if own_their_memory(_flat((*args, *kwargs.values(), *out))):
-            return
         named = self.named(args, kwargs) | dict(zip(self.outputs, out, strict=False))
+        if own_their_memory(*self._written_and_read(named)):
+            return
         tensors = dict(_named_tensors(named))
         written = dict(_named_tensors({name: named.get(name) for name in self.written}))
         refuse_autograd(self.name, tensors)
         refuse_overlap(self.name, tensors, written)
+
+    def _written_and_read(self, named: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the tensors among some arguments, those in lists as well: what is written, and what is not."""
+        written: list[Tensor] = []
+        read: list[Tensor] = []
+        for name, value in named.items():
+            tensors = written if name in self.written else read
+            if isinstance(value, Tensor):
+                tensors.append(value)
+            elif isinstance(value, (list, tuple)):
+                tensors += [item for item in value if isinstance(item, Tensor)]
+        return written, read
 
     def _check_outputs(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...]) -> None:
         assert self.results is not None
@@ -212,17 +224,6 @@ class Operator:
                 tensors, wanted = [tensors], [wanted]
             for tensor, result in zip(tensors, wanted, strict=True):
                 _require_result(self.name, tensor, result, device)
-
-
-def _flat(values: Iterable[Any]) -> list[Tensor]:
-    """Return every tensor among some arguments, those in lists as well."""
-    tensors = []
-    for value in values:
-        if isinstance(value, Tensor):
-            tensors.append(value)
-        elif isinstance(value, (list, tuple)):
-            tensors += [item for item in value if isinstance(item, Tensor)]
-    return tensors
 
 
 def _named_tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:

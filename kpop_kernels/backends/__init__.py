@@ -80,7 +80,7 @@ class Backend:
         """
         return (
             op in self._guarded
-            and all(map(self._computes, tensors))
+            and all(self._computes(*kind) for kind in _kinds(tensors))
             and self._why_refused(OPERATORS[op], tensors, call) is None
         )
 
@@ -109,27 +109,32 @@ class Backend:
         refusals = (self._refusal(op.name, *pair) for pair in zip(tensors, items, strict=False))
         return next(filter(None, refusals), None)
 
-    def _computes(self, tensor: Tensor) -> bool:
-        return tensor.dtype in self.dtypes and (not self.devices or tensor.device.type in self.devices)
+    def _computes(self, dtype: torch.dtype, device: torch.device) -> bool:
+        return dtype in self.dtypes and (not self.devices or device.type in self.devices)
 
     def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> None:
             tensors = op.deciding(args, kwargs)
             if (refusal := self._why_refused(op, tensors, (args, kwargs))) is not None:
                 raise ValueError(f"{op.name}: backend {self.name!r} {refusal}")
-            for tensor in tensors:
-                if self._computes(tensor):
+            for dtype, device in _kinds(tensors):
+                if self._computes(dtype, device):
                     continue
-                dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+                served = ", ".join(str(each).removeprefix("torch.") for each in self.dtypes)
                 raise TypeError(
-                    f"{op.name}: backend {self.name!r} does not serve {tensor.dtype} on {tensor.device}, "
-                    f"it serves {dtypes} on {', '.join(self.devices) or 'any device'}"
+                    f"{op.name}: backend {self.name!r} does not serve {dtype} on {device}, "
+                    f"it serves {served} on {', '.join(self.devices) or 'any device'}"
                 )
             for observer in _observers:
                 observer[op.name, self.name] += 1
             implementation(*args, **kwargs)
 
         return op.guarded(run)
+
+
+def _kinds(tensors: Sequence[Tensor]) -> set[tuple[torch.dtype, torch.device]]:
+    """Return the dtypes and devices among tensors."""
+    return {(tensor.dtype, tensor.device) for tensor in tensors}
 
 
 def get(name: str) -> Backend:

@@ -4,7 +4,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from ._checks import require_choices, require_fractions, require_nonnegative
 from ._exchange import Exchange
 from ._nonfinite import Finding
 from ._refresh import refresh_due
-from ._routing import Rule, matrices, route, shaped_like, treatment_of, validate_rules
+from ._routing import Rule, as_matrices, give_back, route, shaped_like, treatment_of, validate_rules
 from ._updates import adam_steps_
 
 
@@ -279,11 +279,10 @@ class MatrixOptimizer(Optimizer, ABC):
     @contextmanager
     def _matrices(self, work: Sequence[Work]) -> Iterator[list[Tensor]]:
         """Yield parameters seen as their rules' matrices, to be overwritten."""
-        with ExitStack() as stack:
-            yield [
-                stack.enter_context(matrices(item.parameter, self._rule(item.parameter, item.group)))
-                for item in work
-            ]
+        views = [as_matrices(item.parameter, self._rule(item.parameter, item.group)) for item in work]
+        yield views
+        for item, view in zip(work, views, strict=True):
+            give_back(item.parameter, view)
 
     def _periodic(self, item: Work, *, phase: int = 0, first: int = 1) -> Callable[[int], bool]:
         """Return what tells of a step whether it renews; with ``stagger`` parameters follow one another."""

@@ -1,7 +1,6 @@
 """Kronecker factors."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Literal
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from ..ops import gram_ema_foreach_
 from ._buckets import Work
-from ._nonfinite import undone_if
+from ._nonfinite import each_undone_if
 
 Side = Literal["left", "right"]
 
@@ -50,19 +49,21 @@ def accumulate_gradients(
         beta: Decay.
         normalize: Divide both by their trace.
     """
-    factors: list[Tensor] = []
-    operands: list[Tensor] = []
-    sides: list[Side] = []
     rows = _normalized(gradients) if normalize else gradients
-    with ExitStack() as stack:
-        for item, X in zip(work, rows, strict=True):
-            for side, key, _ in SIDES:
-                if key in item.state:
-                    (S,) = stack.enter_context(undone_if(item.found_inf, item.state[key]))
-                    factors.append(S)
-                    operands.append(X)
-                    sides.append(side)
-        gram_ema_foreach_(factors, operands, beta=beta, alpha=1 - beta, side=sides)
+    sides: list[Side] = []
+    operands: list[Tensor] = []
+    factors: list[Tensor] = []
+    found_inf: list[Tensor | None] = []
+    for item, X in zip(work, rows, strict=True):
+        for side, key, _ in SIDES:
+            if key in item.state:
+                sides.append(side)
+                operands.append(X)
+                factors.append(item.state[key])
+                found_inf.append(item.found_inf)
+    if factors:
+        with each_undone_if(found_inf, factors) as written:
+            gram_ema_foreach_(written, operands, beta=beta, alpha=1 - beta, side=sides)
 
 
 def _normalized(gradients: Sequence[Tensor]) -> list[Tensor]:

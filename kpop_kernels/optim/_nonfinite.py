@@ -41,20 +41,20 @@ def examine(gradients: Sequence[Tensor], must_know: Sequence[bool]) -> list[Find
         if gradient.numel():
             together.setdefault((gradient.device, gradient.dtype), []).append(i)
     for (device, _), places in together.items():
-        ends = torch.stack([end for i in places for end in gradients[i].aminmax()]).unflatten(0, (-1, 2))
+        largest = torch.stack(torch._foreach_norm([gradients[i] for i in places], math.inf))
         if on_host(device) or any(must_know[i] for i in places):
-            for i, (low, high) in zip(places, ends.tolist(), strict=True):
-                finite = math.isfinite(low) and math.isfinite(high)
-                findings[i] = Finding(finite, finite and (low != 0 or high != 0))
+            for i, magnitude in zip(places, largest.tolist(), strict=True):
+                finite = math.isfinite(magnitude)
+                findings[i] = Finding(finite, finite and magnitude != 0)
         else:
-            flags = ends.isfinite().all(-1).logical_not().to(torch.float32)
+            flags = largest.isfinite().logical_not().to(torch.float32)
             for i, flag in zip(places, flags.unbind(), strict=True):
                 findings[i] = Finding(None, None, flag)
     return findings
 
 
 @contextmanager
-def undone_if(found_inf: Tensor | None, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def undone_if(found_inf: Tensor | None, *tensors: Tensor) -> Iterator[list[Tensor]]:
     """Yield tensors to overwrite; at the end those given hold what was written, unless something was found.
 
     Args:
@@ -62,10 +62,17 @@ def undone_if(found_inf: Tensor | None, *tensors: Tensor) -> Iterator[tuple[Tens
             that are yielded are those given.
         tensors: What is to be overwritten.
     """
-    if found_inf is None:
-        yield tensors
-        return
-    written = tuple(tensor.clone() for tensor in tensors)
+    with each_undone_if([found_inf] * len(tensors), tensors) as written:
+        yield written
+
+
+@contextmanager
+def each_undone_if(found_inf: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """The same where each tensor has a ``found_inf`` of its own."""
+    written = [
+        tensor if found is None else tensor.clone() for found, tensor in zip(found_inf, tensors, strict=True)
+    ]
     yield written
-    for tensor, value in zip(tensors, written, strict=True):
-        tensor.copy_(torch.where(found_inf == 0, value, tensor))
+    for found, tensor, value in zip(found_inf, tensors, written, strict=True):
+        if found is not None:
+            tensor.copy_(torch.where(found == 0, value, tensor))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -66,12 +67,23 @@ def route(
         sites: Kinds of the layers that use the parameter, as far as known.
         treatment: The sides that a name pattern allows, a key of `TREATMENTS`; None allows all.
     """
-    if parameter.ndim < 2:
-        return Rule(matrix_shape(parameter), False, False, "a vector has no second side")
     shape = matrix_shape(parameter)
-    if parameter.numel() == 0:
+    if parameter.ndim < 2:
+        return Rule(shape, False, False, "a vector has no second side")
+    return _route(shape, max_precond_dim, shortest_side, "Embedding" in sites, treatment)
+
+
+@cache
+def _route(
+    shape: tuple[int, ...],
+    max_precond_dim: int | None,
+    shortest_side: int,
+    embedding: bool,
+    treatment: str | None,
+) -> Rule:
+    """Return the rule of matrices; it is asked for in every step."""
+    if 0 in shape:
         return Rule(shape, False, False, "empty")
-    embedding = "Embedding" in sites
     reasons = ["the input side of an embedding is diagonal"] if embedding else []
     if treatment is not None:
         reasons.append(f"rules say {treatment!r}")
@@ -155,5 +167,10 @@ def matrices(parameter: Tensor, rule: Rule) -> Iterator[Tensor]:
     """Yield a parameter as its rule's matrices, to write to; at the end the parameter has what was written."""
     matrix = as_matrices(parameter, rule)
     yield matrix
+    give_back(parameter, matrix)
+
+
+def give_back(parameter: Tensor, matrix: Tensor) -> None:
+    """Copy what was written to `as_matrices` of a parameter into the parameter, unless it was a view."""
     if matrix.data_ptr() != parameter.data_ptr():
         parameter.copy_(matrix.view_as(parameter))

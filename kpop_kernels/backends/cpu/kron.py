@@ -77,7 +77,8 @@ def kron_adam_foreach_(
     ):
         if not W.numel() or (found is not None and found.item()):
             continue
-        corrections = [correction(beta, t.item()) for beta in (beta1, beta2)]
+        taken = t.item()
+        corrections = [correction(beta, taken) for beta in (beta1, beta2)]
         if original or not is_ours(W, L, R):
             _with_blas(W, G, m, v, L, R, corrections, scalars, update, original=original)
             continue
