@@ -65,9 +65,17 @@ struct Untransposed {
   Rows tile(int64_t i) const { return {panels + i * TILE * TILE, rows}; }
 };
 
+// With 16 registers GCC leaves a row of sums in memory, and waits for it in every step, where other code surrounds the
+// loop; in a function of its own it does not.
+#if defined(__AVX512F__)
+#define KPOP_PRODUCT KPOP_INLINE
+#else
+#define KPOP_PRODUCT __attribute__((noinline))
+#endif
+
 // One tile of a product: TILE rows of the left factor times the panel b.
 template <class Factor>
-KPOP_INLINE Tile multiply(Factor factor, const float* __restrict b, int64_t depth) {
+KPOP_PRODUCT Tile multiply(Factor factor, const float* __restrict b, int64_t depth) {
   Tile t;
 #pragma GCC unroll 16
   for (int i = 0; i < TILE; ++i) t.row[i] = Row{};
