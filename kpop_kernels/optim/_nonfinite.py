@@ -41,13 +41,13 @@ def examine(gradients: Sequence[Tensor], must_know: Sequence[bool]) -> list[Find
         if gradient.numel():
             together.setdefault((gradient.device, gradient.dtype), []).append(i)
     for (device, _), places in together.items():
-        largest = torch.stack(torch._foreach_norm([gradients[i] for i in places], math.inf))
+        ends = torch.stack([end for i in places for end in gradients[i].aminmax()]).unflatten(0, (-1, 2))
         if on_host(device) or any(must_know[i] for i in places):
-            for i, magnitude in zip(places, largest.tolist(), strict=True):
-                finite = math.isfinite(magnitude)
-                findings[i] = Finding(finite, finite and magnitude != 0)
+            for i, (low, high) in zip(places, ends.tolist(), strict=True):
+                finite = math.isfinite(low) and math.isfinite(high)
+                findings[i] = Finding(finite, finite and (low != 0 or high != 0))
         else:
-            flags = largest.isfinite().logical_not().to(torch.float32)
+            flags = ends.isfinite().all(-1).logical_not().to(torch.float32)
             for i, flag in zip(places, flags.unbind(), strict=True):
                 findings[i] = Finding(None, None, flag)
     return findings
