@@ -38,7 +38,7 @@ def is_right(monkeypatch, edit=str, module=kron_adam, cases=CASES, **choices):
     # A pass that goes on past its end steps twice on the first element of the next piece.
     monkeypatch.setattr(_passes, "_ELEMENTS_PER_LAUNCH", 2000)
     generator = torch.Generator().manual_seed(3)
-    return all([_one_is_right(module, arguments(generator, *case[:4]), case[4]) for case in cases])
+    return all(_one_is_right(module, arguments(generator, *case[:4]), case[4]) for case in cases)
 
 
 def _one_is_right(module, tensors, settings):
