@@ -35,7 +35,7 @@ _STEP_CODES = torch.tensor([0, 127, 254], dtype=torch.uint8)
 _MIDDLE = torch.tensor([127], dtype=torch.uint8)
 _ENDS = torch.tensor([0, 255], dtype=torch.uint8)
 _NOTHING = (torch.zeros(2, dtype=torch.uint8), torch.zeros(1), torch.zeros(1, dtype=torch.uint8))
-_RANDOM = {"seed": 1, "step": 1, "stream": 1}
+_RANDOM = {"seed": 1, "step": torch.tensor(1), "stream": 1}
 _PRODUCT = {"C": None, "alpha": 1.0, "beta": 0.0}
 _DIAGONAL = torch.tensor([[4.0, 0.0], [0.0, 1.0]])
 _DIAGONAL_ROOT = torch.tensor([[0.5, 0.0], [0.0, 1.0]])
@@ -178,14 +178,7 @@ _SINGLE_CASES = (
         (torch.tensor([[0.25, 1.25], [0.25, 1.25]]),),
         {
             **_RANDOM,
-            **{
-                "step": torch.tensor(1),
-                "lr": 0.5,
-                "beta1": 0.5,
-                "beta2": 0.5,
-                "eps": 0.0,
-                "weight_decay": 0.5,
-            },
+            **{"lr": 0.5, "beta1": 0.5, "beta2": 0.5, "eps": 0.0, "weight_decay": 0.5},
         },
     ),
     Case("stochastic_round_bf16", (_STEPS,), (_STEPS,), _RANDOM),
@@ -229,7 +222,7 @@ _SINGLE_CASES = (
 def _in_lists(op: Operator, case: Case) -> Case:
     """Return the case of an operator on one item as that of lists with this item alone."""
     scalars = {name: [value] if name in op.listed else value for name, value in case.scalars.items()}
-    missing = {"stream": [0], "offset": [0]}.items()
+    missing = {"step": [None], "stream": [0], "offset": [0], "found_inf": [None]}.items()
     scalars |= {name: value for name, value in missing if name in op.listed and name not in scalars}
     tensors: tuple[Argument, ...] = tuple([t] for t in case.tensors if not isinstance(t, list))
     return replace(case, op=op.name, tensors=tensors, scalars=scalars)

@@ -303,18 +303,18 @@ stochastic_round_bf16 = declare(
     )
 )
 
-declare_foreach(quantize_int8, "x", "stream", "offset", check_numbers=require_place)
+declare_foreach(quantize_int8, "x", "step", "stream", "offset", check_numbers=require_place)
 declare_foreach(dequantize_int8, "codes", "scales", "zero_points")
 declare_foreach(quantize_dynamic8, "x")
 declare_foreach(dequantize_dynamic8, "codes", "absmax")
 declare_foreach(
-    ema_int8_, "codes", "scales", "zero_points", "x", "stream", "offset", check_numbers=require_place
+    ema_int8_, "codes", "scales", "zero_points", "x", "step", "stream", "offset", check_numbers=require_place
 )
 declare_foreach(ema_sq_dynamic8_, "codes", "absmax", "x")
 declare_foreach(
     adam8_,
     *("param", "grad", "exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points"),
-    *("exp_avg_sq_codes", "exp_avg_sq_absmax", "stream", "offset"),
+    *("exp_avg_sq_codes", "exp_avg_sq_absmax", "step", "stream", "offset", "found_inf"),
     check_numbers=require_place,
 )
-declare_foreach(stochastic_round_bf16, "x", "stream", "offset", check_numbers=require_place)
+declare_foreach(stochastic_round_bf16, "x", "step", "stream", "offset", check_numbers=require_place)

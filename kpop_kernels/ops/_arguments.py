@@ -15,7 +15,7 @@ def random_arguments(op: str, *, seed: int, step: int | Tensor, stream: int, off
     """Return checked arguments: the seed as a signed 64-bit integer, the step as a tensor."""
     require_integer(op, 0, 2**32 - 1, stream=stream)
     require_integer(op, 0, 2**63 - 1, offset=offset)
-    return {**_seed_and_step(op, seed, step), "stream": stream, "offset": offset}
+    return {"seed": _signed(op, seed), "step": _step(op, step), "stream": stream, "offset": offset}
 
 
 def random_arguments_foreach(
@@ -23,17 +23,18 @@ def random_arguments_foreach(
     count: int,
     *,
     seed: int,
-    step: int | Tensor,
+    step: int | Tensor | Sequence[int | Tensor],
     stream: int | Sequence[int],
     offset: int | Sequence[int],
 ) -> dict[str, Any]:
-    """Return the arguments for a list of items: a base stream counts up, an offset is shared."""
+    """Return the arguments for a list of items: a base stream counts up, one step or offset is shared."""
+    steps = [_step(op, t) for t in step] if isinstance(step, Sequence) else [_step(op, step)] * count
     streams = [stream + i for i in range(count)] if isinstance(stream, int) else list(stream)
     offsets = [offset] * count if isinstance(offset, int) else list(offset)
     for item_stream, item_offset in zip(streams, offsets, strict=False):
         require_integer(op, 0, 2**32 - 1, stream=item_stream)
         require_integer(op, 0, 2**63 - 1, offset=item_offset)
-    return {**_seed_and_step(op, seed, step), "stream": streams, "offset": offsets}
+    return {"seed": _signed(op, seed), "step": steps, "stream": streams, "offset": offsets}
 
 
 def each(value: Any, count: int) -> list[Any]:
@@ -48,11 +49,16 @@ def output_arguments(op: str, out: Sequence[Tensor], count: int) -> dict[str, Te
     return {f"out{i}": tensor for i, tensor in enumerate(out)}
 
 
-def _seed_and_step(op: str, seed: int, step: int | Tensor) -> dict[str, Any]:
+def _signed(op: str, seed: int) -> int:
+    """Return a seed of 64 bits as the dispatcher takes it."""
     require_integer(op, 0, 2**64 - 1, seed=seed)
+    return seed - 2**64 if seed >= 2**63 else seed
+
+
+def _step(op: str, step: int | Tensor) -> Tensor:
     if not isinstance(step, Tensor):
         require_integer(op, 0, 2**32 - 1, step=step)
-    return {"seed": seed - 2**64 if seed >= 2**63 else seed, "step": scalar(step)}
+    return scalar(step)
 
 
 def constant_when_compiled(function: Callable[P, R]) -> Callable[P, R]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._schema import scalar
 from .._schema.quantize import require_block_size
-from ._arguments import random_arguments, random_arguments_foreach
+from ._arguments import each, random_arguments, random_arguments_foreach
 
 
 def adam8_(
@@ -116,14 +116,14 @@ def adam8_foreach_(
     beta2: float = 0.95,
     eps: float = 1e-8,
     weight_decay: float = 0.0,
-    step: int | Tensor,
+    step: int | Tensor | Sequence[int | Tensor],
     seed: int,
     stream: int | Sequence[int],
     offset: int | Sequence[int] = 0,
     block_size: int = 256,
     clip: float | None = None,
     maximize: bool = False,
-    found_inf: Tensor | None = None,
+    found_inf: Tensor | Sequence[Tensor | None] | None = None,
 ) -> None:
     """Take one step of Adam for every parameter of a list as `adam8_` does, in one call.
 
@@ -140,14 +140,14 @@ def adam8_foreach_(
         beta2: As in `adam8_`.
         eps: As in `adam8_`.
         weight_decay: As in `adam8_`.
-        step: As in `adam8_`.
+        step: One number a parameter, or one for all.
         seed: As in `adam8_`.
         stream: One stream a parameter, or the first of consecutive ones.
         offset: One offset a parameter, or one for all.
         block_size: As in `adam8_`.
         clip: As in `adam8_`.
         maximize: As in `adam8_`.
-        found_inf: As in `adam8_`.
+        found_inf: One tensor or None a parameter, or one for all.
 
     Raises:
         ValueError: As `adam8_`, naming the item, or lists differ in length.
@@ -174,6 +174,6 @@ def adam8_foreach_(
         block_size=block_size,
         clip=clip,
         maximize=maximize,
-        found_inf=found_inf,
+        found_inf=each(found_inf, len(params)),
         **random,
     )

@@ -118,7 +118,7 @@ def ema_int8_foreach_(
     *,
     beta: float,
     seed: int,
-    step: int | Tensor,
+    step: int | Tensor | Sequence[int | Tensor],
     stream: int | Sequence[int],
     offset: int | Sequence[int] = 0,
     block_size: int = 256,
@@ -132,7 +132,7 @@ def ema_int8_foreach_(
         xs: What is averaged, all on one device.
         beta: As in `ema_int8_`.
         seed: As in `ema_int8_`.
-        step: As in `ema_int8_`.
+        step: One number a tensor, or one for all.
         stream: One stream a tensor, or the first of consecutive ones.
         offset: One offset a tensor, or one for all.
         block_size: As in `ema_int8_`.

@@ -140,7 +140,7 @@ def quantize_int8_foreach(
     block_size: int = 256,
     rounding: Rounding = "stochastic",
     seed: int = 0,
-    step: int | Tensor = 0,
+    step: int | Tensor | Sequence[int | Tensor] = 0,
     stream: int | Sequence[int] = 0,
     offset: int | Sequence[int] = 0,
     mode: Mode = "unbiased",
@@ -152,7 +152,7 @@ def quantize_int8_foreach(
         block_size: As in `quantize_int8`.
         rounding: As in `quantize_int8`.
         seed: As in `quantize_int8`.
-        step: As in `quantize_int8`.
+        step: One number a tensor, or one for all.
         stream: One stream a tensor, or the first of consecutive ones.
         offset: One offset a tensor, or one for all.
         mode: As in `quantize_int8`.

@@ -56,7 +56,7 @@ def stochastic_round_bf16_foreach(
     xs: Sequence[Tensor],
     *,
     seed: int,
-    step: int | Tensor,
+    step: int | Tensor | Sequence[int | Tensor],
     stream: int | Sequence[int],
     offset: int | Sequence[int] = 0,
 ) -> list[Tensor]:
@@ -65,7 +65,7 @@ def stochastic_round_bf16_foreach(
     Args:
         xs: float32 tensors on one device.
         seed: As in `stochastic_round_bf16`.
-        step: As in `stochastic_round_bf16`.
+        step: One number a tensor, or one for all.
         stream: One stream a tensor, or the first of consecutive ones.
         offset: One offset a tensor, or one for all.
 

@@ -10,16 +10,16 @@ from torch.optim.optimizer import ParamsT
 from .._schema import compute_dtype
 from .._schema.quantize import QUANTIZABLE, block_count
 from ..ops import (
-    adam8_,
+    adam8_foreach_,
     dequantize_dynamic8_foreach,
     dequantize_int8_foreach,
     quantize_dynamic8_foreach,
     quantize_int8_foreach,
 )
-from ._buckets import Work, keep
+from ._buckets import Work, buckets, keep
 from ._checks import require_choices
 from ._low_rank import LowRankOptimizer, new_low_rank_state
-from ._routing import Rules, as_matrices, matrices
+from ._routing import Rules
 from ._updates import new_adam_state
 
 _BLOCK_SIZE = 256
@@ -181,32 +181,32 @@ class QClean(LowRankOptimizer):
 
     def _fallback_steps(self, work: Sequence[Work]) -> None:
         self._adam_steps([item for item in work if "exp_avg" in item.state])
-        for item in work:
-            if "exp_avg" not in item.state:
-                self._adam8_step(item)
+        in_blocks = [item for item in work if "exp_avg" not in item.state]
+        for bucket in buckets(in_blocks, lambda item: item.parameter):
+            self._adam8_steps(bucket)
 
-    def _adam8_step(self, item: Work) -> None:
-        parameter, grad, state, group, found_inf = item
-        rule = self._rule(parameter, group)
-        with matrices(parameter, rule) as matrix:
-            adam8_(
-                matrix,
-                as_matrices(grad, rule),
-                *_affine(state, "exp_avg"),
-                *_dynamic(state, "exp_avg_sq"),
+    def _adam8_steps(self, bucket: Sequence[Work]) -> None:
+        group, states = bucket[0].group, [item.state for item in bucket]
+        moments = ((*_affine(state, "exp_avg"), *_dynamic(state, "exp_avg_sq")) for state in states)
+        with self._matrices(bucket) as parameters:
+            gradients = [item.grad.reshape(W.shape) for item, W in zip(bucket, parameters, strict=True)]
+            adam8_foreach_(
+                parameters,
+                gradients,
+                *map(list, zip(*moments, strict=True)),
                 lr=group["lr"],
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
                 eps=group["eps"],
                 weight_decay=self._decay(group),
-                step=state["step"],
+                step=[state["step"] for state in states],
                 seed=group["seed"],
-                stream=self._stream(parameter, "adam"),
-                offset=self._exchange.offset(parameter),
+                stream=[self._stream(item.parameter, "adam") for item in bucket],
+                offset=[self._exchange.offset(item.parameter) for item in bucket],
                 block_size=_BLOCK_SIZE,
                 clip=None if group["clip"] else torch.inf,
                 maximize=group["maximize"],
-                found_inf=found_inf,
+                found_inf=[item.found_inf for item in bucket],
             )
 
     def _load(self, bucket: Sequence[Work]) -> list[dict[str, Tensor]]:
@@ -227,7 +227,7 @@ class QClean(LowRankOptimizer):
         return loaded
 
     def _settle_bases(self, item: Work, state: dict[str, Tensor]) -> None:
-        self._keep_affine(item, state, _BASES, rounding=item.group["u_round"])
+        self._keep_affine([item], [state], _BASES, rounding=item.group["u_round"])
         for key in _BASES:
             (restored,) = dequantize_int8_foreach(
                 *([tensor] for tensor in _affine(item.state, key)), block_size=_BLOCK_SIZE
@@ -239,29 +239,30 @@ class QClean(LowRankOptimizer):
         kept = quantize_dynamic8_foreach(
             [state["exp_avg_sq"].float() for state in states], block_size=_BLOCK_SIZE
         )
+        self._keep_affine(bucket, states, _MOMENTS, rounding="stochastic")
         for item, state, blocks in zip(bucket, states, kept, strict=True):
-            self._keep_affine(item, state, _MOMENTS, rounding="stochastic")
             keep(item, {key: state[key] for key in _KEPT_AS_THEY_ARE})
             keep(item, {f"exp_avg_sq_{name}": tensor for name, tensor in blocks._asdict().items()})
 
     def _keep_affine(
         self,
-        item: Work,
-        state: dict[str, Tensor],
+        bucket: Sequence[Work],
+        states: Sequence[dict[str, Tensor]],
         keys: tuple[str, ...],
         *,
         rounding: Literal["stochastic", "nearest"],
     ) -> None:
-        """Quantize entries of a loaded state into the parameter's state."""
+        """Quantize entries of loaded states into the states of the parameters, which are of one group."""
         kept = quantize_int8_foreach(
-            [state[key].float() for key in keys],
+            [state[key].float() for state in states for key in keys],
             block_size=_BLOCK_SIZE,
             rounding=rounding,
-            seed=item.group["seed"],
-            step=item.state["step"],
-            stream=[self._stream(item.parameter, key) for key in keys],
+            seed=bucket[0].group["seed"],
+            step=[item.state["step"] for item in bucket for _ in keys],
+            stream=[self._stream(item.parameter, key) for item in bucket for key in keys],
         )
-        for key, blocks in zip(keys, kept, strict=True):
+        places = ((item, key) for item in bucket for key in keys)
+        for (item, key), blocks in zip(places, kept, strict=True):
             keep(item, {f"{key}_{name}": tensor for name, tensor in blocks._asdict().items()})
 
     def _stream(self, parameter: Tensor, kind: str) -> int:

@@ -7,6 +7,7 @@ from tests.emulation.metal_cases import in_every_mode
 from tests.guards import bits
 from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, NAN, ODD_BLOCK_SIZES, assert_same, values
 from tests.ops.launch import LAYOUTS, Launcher, outcome, strided
+from tests.ops.lists8 import with_tensors
 from tests.ops.test_adam8 import (
     CHANGES,
     SCALARS,
@@ -132,11 +133,11 @@ def test_lists_are_their_items(monkeypatch):
     serve_metal(monkeypatch)
     items = [arguments(*shape) for shape in [(5,), (3, 300), (0,)]]
     lists = [[item[name].clone() for item in items] for name in items[0]]
-    scalars = SCALARS | {"stream": [4, 5, 6], "offset": [0, 8, 0]}
-    Launcher("adam8_foreach_", "metal")(*lists, **scalars)
+    numbers = {"step": [7, 2, 7], "stream": [4, 5, 6], "offset": [0, 8, 0]}
+    Launcher("adam8_foreach_", "metal")(*lists, **SCALARS | with_tensors(numbers), found_inf=[None] * 3)
     for i, item in enumerate(items):
         results = [column[i] for name, column in zip(item, lists, strict=True) if name != "grad"]
-        single = SCALARS | {"stream": 4 + i, "offset": [0, 8, 0][i]}
+        single = SCALARS | {name: column[i] for name, column in numbers.items()}
         assert_matches(results, expected(item, **single), "exact")
 
 

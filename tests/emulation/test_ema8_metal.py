@@ -6,6 +6,7 @@ from tests.emulation.metal_backend import require_clang, run_guarded, serve_meta
 from tests.emulation.metal_cases import in_every_mode
 from tests.ops.blocks import BLOCK_SIZES, INF, LARGE, NAN, ODD_BLOCK_SIZES, SIZES, assert_same, values
 from tests.ops.launch import LAYOUTS, Launcher, outcome, strided
+from tests.ops.lists8 import with_tensors
 
 AFFINE = ("codes", "scales", "zero_points")
 DYNAMIC = ("codes", "absmax")
@@ -120,12 +121,14 @@ def test_lists_are_their_items(monkeypatch):
     xs = [values(i, *shape) for i, shape in enumerate([(5,), (3, 300), (0,)])]
     moments = [old_moments(9, *x.shape, block_size=256) for x in xs]
     columns = [[m[i].clone() for m, _ in moments] for i in range(3)]
-    key = {"seed": 4, "step": 5, "beta": 0.9}
-    means = Launcher("ema_int8_foreach_", "metal")(*columns, xs, stream=[7, 8, 9], offset=[0, 8, 0], **key)
+    key = {"seed": 4, "beta": 0.9}
+    numbers = {"step": [5, 6, 5], "stream": [7, 8, 9], "offset": [0, 8, 0]}
+    means = Launcher("ema_int8_foreach_", "metal")(*columns, xs, **with_tensors(numbers), **key)
     squares = [[v[i].clone() for _, v in moments] for i in range(2)]
     square_means = Launcher("ema_sq_dynamic8_foreach_", "metal")(*squares, xs, beta=0.9)
     for i, (m, v) in enumerate(moments):
-        mean, blocks = oracle.ema_int8(m, xs[i], stream=7 + i, offset=(0, 8, 0)[i], **key)
+        item = {name: column[i] for name, column in numbers.items()}
+        mean, blocks = oracle.ema_int8(m, xs[i], **item, **key)
         assert_same((means[i], *(column[i] for column in columns)), (mean, *blocks))
         mean, blocks = oracle.ema_sq_dynamic8(v, xs[i], beta=0.9)
         assert_same((square_means[i], *(column[i] for column in squares)), (mean, *blocks))

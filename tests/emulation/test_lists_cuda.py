@@ -29,7 +29,7 @@ def test_a_list_is_its_items(op):
 @pytest.mark.parametrize("op", GROUPED)
 def test_thirty_two_items_are_one_launch(op):
     with emulated() as cuda:
-        assert_list_is_its_items(op, operator, MANY, block_size=64)
+        assert_list_is_its_items(op, operator, MANY, block_size=64, steps=1)
         launches = [name for name in cuda.launches() if "list_" in name]
     assert len(launches) == 2 and launches[0].startswith(f"kpop::list_{op.removesuffix('_')}")
 
@@ -50,4 +50,4 @@ def test_thirty_two_items_are_one_launch(op):
 def test_planted_bugs_are_found(old, new):
     edits = {"list.cuh": ((old, new),)}
     with emulated(edits=edits, only="quantize_int8.cu"), pytest.raises((AssertionError, RuntimeError)):
-        assert_list_is_its_items("quantize_int8", operator, MANY, block_size=64)
+        assert_list_is_its_items("quantize_int8", operator, MANY, block_size=64, steps=1)

@@ -174,7 +174,8 @@ def test_takes_any_strides(layout):
 def test_lists_are_their_items():
     xs = [values(i, *shape) for i, shape in enumerate([(5,), (3, 700), (0,), ()])]
     with emulated() as cuda:
-        results = operator("quantize_int8_foreach")(xs, stream=[7, 8, 9, 10], offset=[0, 3, 0, 64], step=5)
+        numbers = {"step": [torch.tensor(5)] * 4, "stream": [7, 8, 9, 10], "offset": [0, 3, 0, 64]}
+        results = operator("quantize_int8_foreach")(xs, **numbers)
         assert cuda.launches() == ["kpop::list_quantize_int8<true>"]
     for i, offset in enumerate([0, 3, 0, 64]):
         expected = oracle.quantize_int8(xs[i], stream=7 + i, offset=offset, step=5)

@@ -8,6 +8,7 @@ from tests.emulation.metal_cases import in_every_mode, inputs
 from tests.emulation.metal_modes import MODES
 from tests.ops.blocks import DTYPES, LARGE, assert_golden, assert_same, values
 from tests.ops.launch import LAYOUTS, Launcher, outcome, strided
+from tests.ops.lists8 import with_tensors
 
 RULES = [
     {"rounding": "stochastic"},
@@ -153,12 +154,13 @@ def test_writes_to_strided_outputs(monkeypatch):
 def test_lists_are_their_items(monkeypatch):
     serve_metal(monkeypatch)
     xs = [values(i, *shape) for i, shape in enumerate([(5,), (3, 300), (0,), ()])]
-    shared = {"block_size": 64, "seed": 4, "step": 5}
-    streams, offsets = [7, 8, 9, 10], [0, 3, 0, 64]
-    results = Launcher("quantize_int8_foreach", "metal")(xs, stream=streams, offset=offsets, **shared)
+    shared = {"block_size": 64, "seed": 4}
+    numbers = {"step": [5, 6, 5, 7], "stream": [7, 8, 9, 10], "offset": [0, 3, 0, 64]}
+    results = Launcher("quantize_int8_foreach", "metal")(xs, **with_tensors(numbers), **shared)
     restored = Launcher("dequantize_int8_foreach", "metal")(*results, block_size=64)
     for i, x in enumerate(xs):
-        expected = oracle.quantize_int8(x, stream=streams[i], offset=offsets[i], **shared)
+        item = {name: column[i] for name, column in numbers.items()}
+        expected = oracle.quantize_int8(x, **item, **shared)
         assert_same([result[i] for result in results], expected)
         assert_same([restored[i]], [oracle.dequantize_int8(*expected, block_size=64)])
 

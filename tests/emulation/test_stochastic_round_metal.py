@@ -7,6 +7,7 @@ from tests.emulation.metal_emulator import ORDERS
 from tests.emulation.metal_modes import MODES
 from tests.ops.blocks import INF, LARGE, NAN, SIZES, assert_same, values
 from tests.ops.launch import LAYOUTS, Launcher, outcome, strided
+from tests.ops.lists8 import with_tensors
 
 KEY = {"seed": 2**64 - 3, "step": 5, "stream": 7}
 SPECIAL = [NAN, -NAN, INF, -INF, 0.0, -0.0, 3.4028234e38, -3.4e38, 3.3961e38, 1e-39, -1e-45, 1.0, 2.0**-126]
@@ -66,7 +67,9 @@ def test_lists_are_their_items(monkeypatch):
     serve_metal(monkeypatch)
     xs = [values(i, *shape) for i, shape in enumerate([(5,), (3, 300), (0,), ()])]
     function = Launcher("stochastic_round_bf16_foreach", "metal")
-    results = function(xs, seed=1, step=2, stream=[3, 4, 5, 6], offset=[0, 3, 0, 8])
+    numbers = {"step": [2, 3, 2, 4], "stream": [3, 4, 5, 6], "offset": [0, 3, 0, 8]}
+    results = function(xs, seed=1, **with_tensors(numbers))
     for i, x in enumerate(xs):
-        expected = oracle.stochastic_round_bf16(x, seed=1, step=2, stream=3 + i, offset=(0, 3, 0, 8)[i])
+        item = {name: column[i] for name, column in numbers.items()}
+        expected = oracle.stochastic_round_bf16(x, seed=1, **item)
         assert_same([results[i]], [expected])

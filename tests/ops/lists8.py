@@ -11,7 +11,7 @@ from python_ref import quantize as oracle
 from tests.ops.blocks import assert_same, values
 
 SHAPES = ((5,), (3, 300), (0,), (), (256,), (2048,), (9001,))
-KEY = {"seed": 2**63 + 11, "step": 5}
+KEY = {"seed": 2**63 + 11}
 ADAM = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1}
 SCALARS: dict[str, dict[str, Any]] = {
     "quantize_int8": KEY,
@@ -55,12 +55,34 @@ def _item(op: str, seed: int, shape: tuple[int, ...], dtype: torch.dtype, block_
     return tensors.get(op, [x])
 
 
+def with_tensors(numbers: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return numbers of items with steps as operators take them."""
+    return numbers | {"step": [torch.tensor(step) for step in numbers["step"]]}
+
+
+def numbers_of_items(op: str, count: int, mixed: bool = True, steps: int = 3) -> dict[str, list[Any]]:
+    """Return the numbers that items have of their own, by argument; those of several steps differ in found_inf."""
+    if "seed" not in SCALARS[op]:
+        return {}
+    known = [torch.tensor(5 + i) for i in range(steps)]
+    numbers: dict[str, list[Any]] = {
+        "step": [known[i % steps] for i in range(count)],
+        "stream": list(range(7, 7 + count)),
+        "offset": [3 * i if mixed and i % 3 == 0 else 8 * i for i in range(count)],
+    }
+    if op == "adam8_":
+        found = [None, torch.tensor(0.0), torch.tensor(1.0), None]
+        numbers["found_inf"] = [found[i % 4] if steps > 1 else None for i in range(count)]
+    return numbers
+
+
 def assert_list_is_its_items(
     op: str,
     operator: Callable[[str], Callable[..., Any]],
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     block_size: int = 256,
     mixed: bool = True,
+    steps: int = 3,
 ) -> None:
     """Require of a backend that a call on a list leaves and returns the bits of a call on each item.
 
@@ -70,20 +92,18 @@ def assert_list_is_its_items(
         shapes: Shape of each item.
         block_size: Elements of a block, where the operator has blocks.
         mixed: Whether items differ in dtype, and in whether they begin inside a call of the generator.
+        steps: How many steps items are of.
     """
     scalars = dict(SCALARS[op]) if op == "stochastic_round_bf16" else SCALARS[op] | {"block_size": block_size}
-    random = "seed" in scalars
-    streams = list(range(7, 7 + len(shapes)))
-    offsets = [3 * i if mixed and i % 3 == 0 else 8 * i for i in range(len(shapes))]
     one, many = (items(op, shapes, block_size, mixed) for _ in range(2))
-    places = [{"stream": s, "offset": o} if random else {} for s, o in zip(streams, offsets, strict=True)]
+    numbers = numbers_of_items(op, len(shapes), mixed, steps)
     expected = [
-        operator(op)(*tensors, **scalars, **place) for tensors, place in zip(one, places, strict=True)
+        operator(op)(*tensors, **scalars, **{name: column[i] for name, column in numbers.items()})
+        for i, tensors in enumerate(one)
     ]
     lists = [list(column) for column in zip(*many, strict=True)]
     stem = op.removesuffix("_")
-    place = {"stream": streams, "offset": offsets} if random else {}
-    results = operator(f"{stem}_foreach{op[len(stem) :]}")(*lists, **scalars, **place)
+    results = operator(f"{stem}_foreach{op[len(stem) :]}")(*lists, **scalars, **numbers)
     for i in range(len(shapes)):
         assert_same(many[i], one[i])
         if OPERATORS[op].result_count > 1:

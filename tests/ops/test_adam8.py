@@ -11,6 +11,7 @@ from python_ref import quantize as oracle
 from tests.guards import bits
 from tests.ops.blocks import DTYPES, LARGE, SIZES, VARIANTS, assert_same, awkward_tensor, values
 from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, outcome, strided
+from tests.ops.lists8 import with_tensors
 
 STATE = ("exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points", "exp_avg_sq_codes", "exp_avg_sq_absmax")
 WRITTEN = ("param", *STATE)
@@ -229,10 +230,24 @@ def test_converges_like_adam_in_float32(variant):
 def test_lists_are_their_items(variant):
     items = [arguments(*shape) for shape in [(5,), (3, 300), (0,)]]
     lists = [[item[name].clone() for item in items] for name in items[0]]
-    Launcher("adam8_foreach_", variant)(*lists, stream=[4, 5, 6], offset=[0, 8, 0], **SCALARS)
+    numbers = {"step": [7, 2, 7], "stream": [4, 5, 6], "offset": [0, 8, 0]}
+    Launcher("adam8_foreach_", variant)(*lists, **SCALARS | with_tensors(numbers), found_inf=[None] * 3)
     for i, item in enumerate(items):
         results = [column[i] for name, column in zip(item, lists, strict=True) if name != "grad"]
-        assert_matches(variant, results, expected(item, stream=4 + i, offset=[0, 8, 0][i], **SCALARS))
+        scalars = SCALARS | {name: column[i] for name, column in numbers.items()}
+        assert_matches(variant, results, expected(item, **scalars))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_item_whose_gradient_is_not_finite_stays(variant):
+    items = [arguments(300) for _ in range(3)]
+    lists = [[item[name].clone() for item in items] for name in items[0]]
+    found = [torch.tensor(0.0), torch.tensor(1.0), None]
+    numbers = with_tensors({"step": [7] * 3, "stream": [4] * 3, "offset": [0] * 3})
+    Launcher("adam8_foreach_", variant)(*lists, **SCALARS | numbers, found_inf=found)
+    assert_same([column[1] for column in lists], list(items[1].values()))
+    assert_same([column[0] for column in lists], [column[2] for column in lists])
+    assert not torch.equal(lists[0][0], items[0]["param"])
 
 
 def test_public_functions_give_the_default_limit_and_count_streams():
@@ -242,7 +257,7 @@ def test_public_functions_give_the_default_limit_and_count_streams():
     with backends.trace() as counter:
         for i, tensors in enumerate(one):
             assert kpop_kernels.adam8_(*tensors, stream=2 + i, **SCALARS) is tensors[0]
-        kpop_kernels.adam8_foreach_(*many, stream=2, **SCALARS)
+        kpop_kernels.adam8_foreach_(*many, stream=2, **SCALARS | {"step": [7, 7]}, found_inf=[None, None])
     served = backends.serving("adam8_", items[0]["param"]).name
     assert counter == {("adam8_", served): 2, ("adam8_foreach_", served): 1}
     for i, item in enumerate(items):

@@ -9,6 +9,7 @@ import kpop_kernels
 from python_ref import quantize as oracle
 from tests.ops.blocks import BLOCK_SIZES, DTYPES, LARGE, SIZES, VARIANTS, assert_same, awkward_tensor, values
 from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, outcome, strided
+from tests.ops.lists8 import with_tensors
 
 KEY = {"seed": 0xFEDCBA9876543210, "step": 77, "stream": 12}
 BETAS = (0.0, 0.9, 0.999)
@@ -141,11 +142,11 @@ def test_lists_are_their_items(variant):
     blocks = [old_blocks(x, 64) for x in xs]
     options = {"beta": 0.9, "block_size": 64}
     lists = columns(affine for affine, _ in blocks)
-    key = {"seed": 9, "step": 8, "stream": [3, 4, 5], "offset": [0, 1, 2]}
-    averages = Launcher("ema_int8_foreach_", variant)(*lists, xs, **options, **key)
+    numbers = {"step": [8, 9, 8], "stream": [3, 4, 5], "offset": [0, 1, 2]}
+    averages = Launcher("ema_int8_foreach_", variant)(*lists, xs, seed=9, **options, **with_tensors(numbers))
     for i, x in enumerate(xs):
-        item_key = {"seed": 9, "step": 8, "stream": 3 + i, "offset": i}
-        m, affine = oracle.ema_int8(blocks[i][0], x, **options, **item_key)
+        item_key = {name: column[i] for name, column in numbers.items()}
+        m, affine = oracle.ema_int8(blocks[i][0], x, seed=9, **options, **item_key)
         assert_same([averages[i], *(column[i] for column in lists)], [m, *affine])
     lists = columns(dynamic for _, dynamic in blocks)
     averages = Launcher("ema_sq_dynamic8_foreach_", variant)(*lists, xs, **options)

@@ -22,6 +22,7 @@ from tests.ops.blocks import (
     values,
 )
 from tests.ops.launch import CPU, LAYOUTS, Launcher, assert_compiles, outcome, strided
+from tests.ops.lists8 import with_tensors
 
 RULES = [
     {"rounding": "stochastic"},
@@ -192,12 +193,12 @@ def test_threads_change_nothing(variant, block_size):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lists_are_their_items(variant):
     xs = [values(i, *shape) for i, shape in enumerate([(5,), (3, 300), (0,), ()])]
-    shared = {"block_size": 64, "seed": 4, "step": 5}
-    results = Launcher("quantize_int8_foreach", variant)(
-        xs, stream=[7, 8, 9, 10], offset=[0, 3, 0, 64], **shared
-    )
-    for i, offset in enumerate([0, 3, 0, 64]):
-        expected = oracle.quantize_int8(xs[i], stream=7 + i, offset=offset, **shared)
+    shared = {"block_size": 64, "seed": 4}
+    numbers = {"step": [5, 2**32 - 1, 5, 0], "stream": [7, 8, 9, 10], "offset": [0, 3, 0, 64]}
+    results = Launcher("quantize_int8_foreach", variant)(xs, **shared, **with_tensors(numbers))
+    for i in range(4):
+        item = {name: column[i] for name, column in numbers.items()}
+        expected = oracle.quantize_int8(xs[i], **shared, **item)
         assert_same([result[i] for result in results], expected)
     restored = Launcher("dequantize_int8_foreach", variant)(*results, block_size=64)
     for i, values_of_item in enumerate(restored):
@@ -293,5 +294,7 @@ def test_dequantize_rejects(change, exception, message):
 def test_lists_say_which_item_is_wrong():
     with pytest.raises(TypeError, match="item 1: quantize_int8: x is torch"):
         kpop_kernels.quantize_int8_foreach([ONES, ONES.int()])
-    with pytest.raises(ValueError, match="lists differ in length: x has 2, stream has 1, offset has 2"):
+    with pytest.raises(
+        ValueError, match="lists differ in length: x has 2, step has 2, stream has 1, offset has 2"
+    ):
         kpop_kernels.quantize_int8_foreach([ONES, ONES], stream=[1])

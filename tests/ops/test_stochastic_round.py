@@ -8,6 +8,7 @@ from kpop_kernels import backends
 from python_ref import quantize as oracle
 from tests.ops.blocks import LARGE, SIZES, VARIANTS, assert_same, awkward_tensor, values
 from tests.ops.launch import LAYOUTS, Launcher, assert_compiles, outcome, strided
+from tests.ops.lists8 import with_tensors
 
 KEY = {"seed": 0xFEDCBA9876543210, "step": 2**32 - 1, "stream": 7}
 
@@ -74,12 +75,11 @@ def test_layouts(variant, layout):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_lists_are_their_items(variant):
     xs = [values(i, *shape) for i, shape in enumerate([(5,), (3, 300), (0,)])]
-    results = Launcher("stochastic_round_bf16_foreach", variant)(
-        xs, seed=1, step=2, stream=[3, 4, 5], offset=[0, 9, 0]
-    )
+    numbers = {"step": [2, 3, 2], "stream": [3, 4, 5], "offset": [0, 9, 0]}
+    results = Launcher("stochastic_round_bf16_foreach", variant)(xs, seed=1, **with_tensors(numbers))
     for i, x in enumerate(xs):
-        key = {"seed": 1, "step": 2, "stream": 3 + i, "offset": [0, 9, 0][i]}
-        assert_same([results[i]], [oracle.stochastic_round_bf16(x, **key)])
+        key = {name: column[i] for name, column in numbers.items()}
+        assert_same([results[i]], [oracle.stochastic_round_bf16(x, seed=1, **key)])
 
 
 def test_public_functions():

@@ -1,6 +1,7 @@
 """Adam with both moments in 8-bit blocks, in one C++ pass."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -8,6 +9,7 @@ from ..._native import Adam8Step
 from ..._schema.quantize import adam_bound
 from .._dense import dense_lists
 from .._items import block_items
+from .._lists import groups
 from .native import correction, kernels, random_key, threads
 
 
@@ -25,38 +27,42 @@ def adam8_foreach_(
     beta2: float,
     eps: float,
     weight_decay: float,
-    step: Tensor,
+    step: Sequence[Tensor],
     seed: int,
     stream: Sequence[int],
     offset: Sequence[int],
     block_size: int = 256,
     clip: float | None = None,
     maximize: bool = False,
-    found_inf: Tensor | None = None,
+    found_inf: Sequence[Tensor | None],
 ) -> None:
-    """Average both moments, decay and update the parameters; nothing changes if found_inf is not zero."""
-    if found_inf is not None and found_inf.item():
-        return
+    """Average both moments, decay and update the parameters; those whose found_inf is not zero do not change."""
     grads = [item.contiguous() for item in grad]
     blocks = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
     rate = lr.item()
-    scalars = adam8_step(
-        beta1=beta1,
-        beta2=beta2,
-        eps=eps,
-        clip=clip,
-        maximize=maximize,
-        lr=rate,
-        decay=1 - rate * weight_decay,
-        step=step.item(),
-    )
+    settings: dict[str, Any] = {
+        "beta1": beta1,
+        "beta2": beta2,
+        "eps": eps,
+        "clip": clip,
+        "maximize": maximize,
+    }
+    settings |= {"lr": rate, "decay": 1 - rate * weight_decay}
+    moved = [i for i, found in enumerate(found_inf) if found is None or not found.item()]
+    numbers = groups([step[i].item() for i in moved])
     with dense_lists(param, *blocks) as (params, *moments):
         items = block_items(
             x=grads, out=params, affine=moments[:3], dynamic=moments[3:], places=(stream, offset)
         )
-        kernels().adam8(
-            items, block_size=block_size, scalars=scalars, **random_key(seed, step), threads=threads()
-        )
+        for members in numbers.values():
+            t = step[moved[members[0]]]
+            kernels().adam8(
+                [items[moved[i]] for i in members],
+                block_size=block_size,
+                scalars=adam8_step(**settings, step=t.item()),
+                **random_key(seed, t),
+                threads=threads(),
+            )
 
 
 def adam8_step(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .._dense import dense_lists
 from .._items import block_items
-from .native import kernels, random_key, threads
+from .native import by_step, kernels, threads
 
 
 def ema_int8_foreach_(
@@ -17,7 +17,7 @@ def ema_int8_foreach_(
     *,
     beta: float,
     seed: int,
-    step: Tensor,
+    step: Sequence[Tensor],
     stream: Sequence[int],
     offset: Sequence[int],
     block_size: int = 256,
@@ -27,14 +27,15 @@ def ema_int8_foreach_(
     values = [item.contiguous() for item in x]
     with dense_lists(codes, scales, zero_points, out) as (*blocks, means):
         items = block_items(x=values, out=means, affine=blocks, places=(stream, offset))
-        kernels().ema_int8(
-            items,
-            block_size=block_size,
-            beta=beta,
-            one_minus_beta=1 - beta,
-            **random_key(seed, step),
-            threads=threads(),
-        )
+        for members, key in by_step(items, seed, step):
+            kernels().ema_int8(
+                members,
+                block_size=block_size,
+                beta=beta,
+                one_minus_beta=1 - beta,
+                **key,
+                threads=threads(),
+            )
 
 
 def ema_sq_dynamic8_foreach_(

@@ -140,7 +140,7 @@ def _normalized_original(
         [G],
         beta=beta1,
         seed=seed,
-        step=item.step,
+        step=[item.step],
         stream=[item.stream],
         offset=[item.offset],
         block_size=block_size,

@@ -1,13 +1,14 @@
 """The compiled kernels, and what every launcher needs to call them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from ..._native import Cpu
+from ..._native import BlockItem, Cpu
+from .._lists import groups
 
 _kernels = Cpu()
 
@@ -36,6 +37,15 @@ def random_key(seed: int, step: Tensor | None) -> dict[str, int]:
     """Return what the kernels want for a seed, which the dispatcher passes as a signed integer, and a step."""
     number = 0 if step is None else int(step.item())
     return {"seed": seed & 0xFFFFFFFFFFFFFFFF, "step": number & 0xFFFFFFFF}
+
+
+def by_step(
+    items: Sequence[BlockItem], seed: int, steps: Sequence[Tensor | None]
+) -> Iterator[tuple[list[BlockItem], dict[str, int]]]:
+    """Yield the items of each step with what the kernels want for it."""
+    numbers = [random_key(seed, step)["step"] for step in steps]
+    for members in groups(numbers).values():
+        yield [items[i] for i in members], random_key(seed, steps[members[0]])
 
 
 def threads() -> int:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._dense import dense_lists
 from .._items import block_items
-from .native import kernels, random_key, threads
+from .native import by_step, kernels, threads
 
 
 def quantize_int8_foreach(
@@ -16,7 +16,7 @@ def quantize_int8_foreach(
     block_size: int = 256,
     rounding: str = "stochastic",
     seed: int = 0,
-    step: Tensor | None = None,
+    step: Sequence[Tensor | None],
     stream: Sequence[int],
     offset: Sequence[int],
     mode: str = "unbiased",
@@ -26,14 +26,15 @@ def quantize_int8_foreach(
     values = [item.contiguous() for item in x]
     with dense_lists(*out) as results:
         items = block_items(x=values, affine=results, places=(stream, offset))
-        kernels().quantize_int8(
-            items,
-            block_size=block_size,
-            stochastic=rounding == "stochastic",
-            paper=mode == "paper",
-            **random_key(seed, step),
-            threads=threads(),
-        )
+        for members, key in by_step(items, seed, step):
+            kernels().quantize_int8(
+                members,
+                block_size=block_size,
+                stochastic=rounding == "stochastic",
+                paper=mode == "paper",
+                **key,
+                threads=threads(),
+            )
 
 
 def dequantize_int8_foreach(

@@ -6,14 +6,14 @@ from torch import Tensor
 
 from .._dense import dense_lists
 from .._items import block_items
-from .native import kernels, random_key, threads
+from .native import by_step, kernels, threads
 
 
 def stochastic_round_bf16_foreach(
     x: Sequence[Tensor],
     *,
     seed: int,
-    step: Tensor,
+    step: Sequence[Tensor],
     stream: Sequence[int],
     offset: Sequence[int],
     out: Sequence[Tensor],
@@ -22,4 +22,5 @@ def stochastic_round_bf16_foreach(
     values = [item.contiguous() for item in x]
     with dense_lists(out) as (results,):
         items = block_items(x=values, out=results, places=(stream, offset))
-        kernels().stochastic_round(items, **random_key(seed, step), threads=threads())
+        for members, key in by_step(items, seed, step):
+            kernels().stochastic_round(members, **key, threads=threads())

@@ -15,6 +15,7 @@ from .native import (
     dynamic_map,
     kernels,
     random_stream,
+    sharing,
 )
 
 
@@ -87,39 +88,45 @@ def adam8_foreach_(
     beta2: float,
     eps: float,
     weight_decay: float,
-    step: Tensor,
+    step: Sequence[Tensor],
     seed: int,
     stream: Sequence[int],
     offset: Sequence[int],
     block_size: int = 256,
     clip: float | None = None,
     maximize: bool = False,
-    found_inf: Tensor | None = None,
+    found_inf: Sequence[Tensor | None],
 ) -> None:
-    """Update a list of parameters; nothing changes if found_inf is not zero."""
+    """Update a list of parameters, in one call for those that share step and found_inf.
+
+    Where found_inf is not zero, nothing changes.
+    """
     device = param[0].device
-    rate, number = Number(lr, torch.float64, device), Number(step, torch.int64, device)
-    found = Number(found_inf, torch.float32, device)
-    if found.value:
-        return
+    rate = Number(lr, torch.float64, device)
     grads = [item.contiguous() for item in grad]
     blocks = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
     with kernels(device) as cuda, dense_lists(param, *blocks) as (params, *moments):
-        cuda.adam8_list(
-            block_items(
-                x=grads, out=params, affine=moments[:3], dynamic=moments[3:], places=(stream, offset)
-            ),
-            block_size=block_size,
-            lr=rate.value,
-            device_lr=rate.address,
-            beta1=beta1,
-            beta2=beta2,
-            eps=eps,
-            weight_decay=weight_decay,
-            limit=adam_bound(beta1, beta2) if clip is None else clip,
-            maximize=maximize,
-            found_inf=found.address,
-            random=random_stream(seed, number),
-            step=number.address,
-            map=dynamic_map(False, device).data_ptr(),
+        items = block_items(
+            x=grads, out=params, affine=moments[:3], dynamic=moments[3:], places=(stream, offset)
         )
+        for members in sharing(device, step, found_inf):
+            number = Number(step[members[0]], torch.int64, device)
+            found = Number(found_inf[members[0]], torch.float32, device)
+            if found.value:
+                continue
+            cuda.adam8_list(
+                [items[i] for i in members],
+                block_size=block_size,
+                lr=rate.value,
+                device_lr=rate.address,
+                beta1=beta1,
+                beta2=beta2,
+                eps=eps,
+                weight_decay=weight_decay,
+                limit=adam_bound(beta1, beta2) if clip is None else clip,
+                maximize=maximize,
+                found_inf=found.address,
+                random=random_stream(seed, number),
+                step=number.address,
+                map=dynamic_map(False, device).data_ptr(),
+            )

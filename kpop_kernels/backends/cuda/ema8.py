@@ -14,6 +14,7 @@ from .native import (
     dynamic_map,
     kernels,
     random_stream,
+    sharing,
 )
 
 
@@ -77,24 +78,29 @@ def ema_int8_foreach_(
     *,
     beta: float,
     seed: int,
-    step: Tensor,
+    step: Sequence[Tensor],
     stream: Sequence[int],
     offset: Sequence[int],
     block_size: int = 256,
     out: Sequence[Tensor],
 ) -> None:
-    """Write m = beta·m + (1 - beta)·x of a list to out and round it stochastically into the blocks."""
+    """Write m = beta·m + (1 - beta)·x of a list to out and round it stochastically into the blocks.
+
+    Items of each step take one call.
+    """
     device = x[0].device
     values = [item.contiguous() for item in x]
-    number = Number(step, torch.int64, device)
     with kernels(device) as cuda, dense_lists(codes, scales, zero_points, out) as (*blocks, means):
-        cuda.ema_int8_list(
-            block_items(x=values, out=means, affine=blocks, places=(stream, offset)),
-            block_size=block_size,
-            beta=beta,
-            random=random_stream(seed, number),
-            step=number.address,
-        )
+        items = block_items(x=values, out=means, affine=blocks, places=(stream, offset))
+        for members in sharing(device, step):
+            number = Number(step[members[0]], torch.int64, device)
+            cuda.ema_int8_list(
+                [items[i] for i in members],
+                block_size=block_size,
+                beta=beta,
+                random=random_stream(seed, number),
+                step=number.address,
+            )
 
 
 def ema_sq_dynamic8_foreach_(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from .._dense import dense as dense
 from .._dense import dense_lists as dense_lists
 from .._items import FLOATS as FLOATS
 from .._items import block_items as block_items
+from .._lists import groups
 
 if TYPE_CHECKING:
     from ..._native import Cuda
@@ -64,6 +65,17 @@ class Number:
         self._memory = number.to(dtype) if number is not None and number.device == device else None
         self.address = 0 if self._memory is None else self._memory.data_ptr()
         self.value = 0 if number is None or self.address else number.item()
+
+
+def sharing(device: torch.device, *columns: Sequence[Tensor | None]) -> list[list[int]]:
+    """Return which items have the same numbers in all columns, as far as the host knows."""
+
+    def known(number: Tensor | None) -> Hashable:
+        if number is None:
+            return None
+        return ("on the device", id(number)) if number.device == device else number.item()
+
+    return list(groups([tuple(map(known, row)) for row in zip(*columns, strict=True)]).values())
 
 
 def random_stream(seed: int, step: Number, stream: int = 0, offset: int = 0) -> RandomStream:

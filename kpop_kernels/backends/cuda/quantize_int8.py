@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .native import FLOATS, Number, block_items, dense, dense_lists, kernels, random_stream
+from .native import FLOATS, Number, block_items, dense, dense_lists, kernels, random_stream, sharing
 
 
 def quantize_int8(
@@ -66,25 +66,27 @@ def quantize_int8_foreach(
     block_size: int = 256,
     rounding: str = "stochastic",
     seed: int = 0,
-    step: Tensor | None = None,
+    step: Sequence[Tensor | None],
     stream: Sequence[int],
     offset: Sequence[int],
     mode: str = "unbiased",
     out: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
 ) -> None:
-    """Write codes, scales and zero points of a list."""
+    """Write codes, scales and zero points of a list, in one call for the items of each step."""
     device = x[0].device
     values = [item.contiguous() for item in x]
-    number = Number(step, torch.int64, device)
     with kernels(device) as cuda, dense_lists(*out) as results:
-        cuda.quantize_int8_list(
-            block_items(x=values, affine=results, places=(stream, offset)),
-            block_size=block_size,
-            stochastic=rounding == "stochastic",
-            paper=mode == "paper",
-            random=random_stream(seed, number),
-            step=number.address,
-        )
+        items = block_items(x=values, affine=results, places=(stream, offset))
+        for members in sharing(device, step):
+            number = Number(step[members[0]], torch.int64, device)
+            cuda.quantize_int8_list(
+                [items[i] for i in members],
+                block_size=block_size,
+                stochastic=rounding == "stochastic",
+                paper=mode == "paper",
+                random=random_stream(seed, number),
+                step=number.address,
+            )
 
 
 def dequantize_int8_foreach(

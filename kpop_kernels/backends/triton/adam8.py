@@ -18,8 +18,9 @@ from .blocks import launch_on_blocks, tile
 from .lists import Item, grouped, item_of, launch_on_lists, tensor_of
 from .memory import load_as_float32
 from .moments import ema_int8, ema_sq_dynamic8
-from .philox import UNSPECIALIZED, is_shifted, random_arguments
+from .philox import UNSPECIALIZED, is_shifted, random_arguments, unsigned
 from .scalars import scalar_argument, scalar_value
+from .step_scalars import scalar_rows, spaced, vector
 
 
 def adam8_(
@@ -79,26 +80,27 @@ def adam8_foreach_(
     beta2: float,
     eps: float,
     weight_decay: float,
-    step: Tensor,
+    step: Sequence[Tensor],
     seed: int,
     stream: Sequence[int],
     offset: Sequence[int],
     block_size: int = 256,
     clip: float | None = None,
     maximize: bool = False,
-    found_inf: Tensor | None = None,
+    found_inf: Sequence[Tensor | None],
     config: BlockwiseConfig = BLOCKWISE,
 ) -> None:
     """Update a list of parameters; nothing changes where found_inf is not zero."""
     device = param[0].device
     moments = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
-    scalars = _scalars(device, step, lr, beta1, beta2, eps, weight_decay, clip, found_inf)
-    tables = (dynamic_map(False, device), dynamic_buckets(False, device))
+    betas, steps = {"beta1": beta1, "beta2": beta2}, vector(step, device)
+    scalars = scalar_rows(steps, found_inf, lr, **betas, weight_decay=weight_decay)
     grads = [item.contiguous() for item in grad]
     with dense_lists(param, *moments) as (params, *blocks):
-        columns = zip(params, grads, *blocks, strict=True)
+        columns = zip(params, grads, *blocks, scalars.unbind(), spaced(steps), strict=True)
         items = [Item(each[0].numel(), each, *at) for each, *at in zip(columns, stream, offset, strict=True)]
-        arguments = (*tables, *scalars, *random_arguments(seed, step, device))
+        tables = (dynamic_map(False, device), dynamic_buckets(False, device))
+        arguments = (*tables, *_numbers(**betas, eps=eps, clip=clip), unsigned(seed))
         launch_on_lists(adam8_list_kernel, items, arguments, block_size, config, MAXIMIZE=maximize)
 
 
@@ -116,10 +118,15 @@ def _scalars(
     """Return the kernel's arguments from correction1 to found_inf."""
     return (
         *adam_scalars(step, lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, device=device),
-        *(beta1, 1 - beta1, beta2, 1 - beta2, eps),
-        adam_bound(beta1, beta2) if clip is None else clip,
+        *_numbers(beta1=beta1, beta2=beta2, eps=eps, clip=clip),
         0.0 if found_inf is None else scalar_argument(found_inf, device),
     )
+
+
+def _numbers(*, beta1: float, beta2: float, eps: float, clip: float | None) -> tuple[float, ...]:
+    """Return the kernel's arguments from beta1 to limit."""
+    limit = adam_bound(beta1, beta2) if clip is None else clip
+    return (beta1, 1 - beta1, beta2, 1 - beta2, eps, limit)
 
 
 # 16 + 18/256 bytes an element for a float32 parameter and gradient, 10 + 18/256 for 16 bits. Bound by
@@ -173,19 +180,13 @@ def adam8_list_kernel(
     items,
     values_ptr,
     buckets_ptr,
-    correction1,
-    correction2,
-    decay,
-    lr,
     beta1,
     one_minus_beta1,
     beta2,
     one_minus_beta2,
     eps,
     limit,
-    found_inf,
     seed: tl.uint64,
-    step,
     TYPES: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCKS: tl.constexpr,
@@ -195,7 +196,10 @@ def adam8_list_kernel(
     SHIFTED: tl.constexpr,
 ):
     """Update BLOCKS blocks of an item."""
-    row, program, n, stream, offset = item_of(table_ptr, items, 7, ALIGNED)
+    row, program, n, stream, offset = item_of(table_ptr, items, 9, ALIGNED)
+    scalars_ptr = tensor_of(row, 7, TYPES, ALIGNED)
+    correction1, correction2, decay, lr = scalars_ptr, scalars_ptr + 1, scalars_ptr + 2, scalars_ptr + 3
+    found_inf, step = scalars_ptr + 4, tensor_of(row, 8, TYPES, ALIGNED)
     _update(
         tensor_of(row, 0, TYPES, ALIGNED),
         tensor_of(row, 1, TYPES, ALIGNED),

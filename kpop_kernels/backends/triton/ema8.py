@@ -13,7 +13,8 @@ from .blocks import launch_on_blocks, tile
 from .lists import Item, grouped, item_of, launch_on_lists, tensor_of
 from .memory import load_as_float32, store_rounded
 from .moments import ema_int8, ema_sq_dynamic8
-from .philox import UNSPECIALIZED, is_shifted, random_arguments
+from .philox import UNSPECIALIZED, is_shifted, random_arguments, unsigned
+from .step_scalars import spaced, vector
 
 
 def ema_int8_(
@@ -66,7 +67,7 @@ def ema_int8_foreach_(
     *,
     beta: float,
     seed: int,
-    step: Tensor,
+    step: Sequence[Tensor],
     stream: Sequence[int],
     offset: Sequence[int],
     block_size: int = 256,
@@ -76,9 +77,9 @@ def ema_int8_foreach_(
     """Write m = beta·m + (1 - beta)·x of a list to out and round it stochastically into the blocks."""
     values = [item.contiguous() for item in x]
     with dense_lists(codes, scales, zero_points, out) as (*blocks, means):
-        columns = zip(*blocks, values, means, strict=True)
+        columns = zip(*blocks, values, means, spaced(vector(step, x[0].device)), strict=True)
         items = [Item(each[0].numel(), each, *at) for each, *at in zip(columns, stream, offset, strict=True)]
-        arguments = (beta, 1 - beta, *random_arguments(seed, step, x[0].device))
+        arguments = (beta, 1 - beta, unsigned(seed))
         launch_on_lists(ema_int8_list_kernel, items, arguments, block_size, config)
 
 
@@ -138,7 +139,6 @@ def ema_int8_list_kernel(
     beta,
     one_minus_beta,
     seed: tl.uint64,
-    step,
     TYPES: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCKS: tl.constexpr,
@@ -147,7 +147,8 @@ def ema_int8_list_kernel(
     SHIFTED: tl.constexpr,
 ):
     """Average BLOCKS blocks of an item."""
-    row, program, n, stream, offset = item_of(table_ptr, items, 5, ALIGNED)
+    row, program, n, stream, offset = item_of(table_ptr, items, 6, ALIGNED)
+    step = tensor_of(row, 5, TYPES, ALIGNED)
     _average(
         tensor_of(row, 0, TYPES, ALIGNED),
         tensor_of(row, 1, TYPES, ALIGNED),

@@ -19,8 +19,8 @@ from .kron_rotate import Factors, left_product, multiply, multiply_both_sides, r
 from .lists import Item, item_of, launch_on_lists, tensor_of
 from .memory import load_as_float32, store_rounded
 from .moments import ema_int8, ema_sq_dynamic8
-from .philox import UNSPECIALIZED
-from .step_scalars import scalar_rows, vector
+from .philox import UNSPECIALIZED, unsigned
+from .step_scalars import scalar_rows, spaced, vector
 from .weight_update import Back, rotate_into_weights
 
 
@@ -73,14 +73,12 @@ def kron_adam8_foreach_(
     """
     steps = vector(step, param[0].device)
     scalars = scalar_rows(steps, found_inf, lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
-    # Rows begin at multiples of 16 bytes, like the scalars.
-    steps = torch.stack((steps, steps), dim=1)
     limit = adam_bound(beta1, beta2) if clip is None else clip
     settings = _Settings((beta1, 1 - beta1, beta2, 1 - beta2, eps, limit), seed, block_size, maximize, config)
     original = exp_avg_basis == "original"
     moments = (exp_avg_codes, exp_avg_scales, exp_avg_zero_points, exp_avg_sq_codes, exp_avg_sq_absmax)
     with dense_lists(param, *moments) as (weights, *blocks):
-        columns = (zip(*blocks, strict=True), scalars.unbind(), steps.unbind(), stream, offset)
+        columns = (zip(*blocks, strict=True), scalars.unbind(), spaced(steps), stream, offset)
         items = [_Item(*row) for row in zip(weights, grad, Q_L, Q_R, *columns, strict=True)]
         at_the_end = [not original and item.ends_in_adam8(block_size) for item in items]
         together = [item for item, at_end in zip(items, at_the_end, strict=True) if at_end]
@@ -184,7 +182,7 @@ def _launch(
     ]
     device = out[0].device
     tables = (dynamic_map(False, device), dynamic_buckets(False, device))
-    arguments = (*tables, *settings.numbers, settings.seed & 0xFFFFFFFFFFFFFFFF)
+    arguments = (*tables, *settings.numbers, unsigned(settings.seed))
     launch_on_lists(
         direction8_kernel,
         *(blocks, arguments, settings.block_size, BLOCKWISE_OF_ITEMS),

@@ -14,8 +14,13 @@ UNSPECIALIZED = ("seed", "step", "stream", "offset")
 
 
 def random_arguments(seed: int, step: Tensor | None, device: torch.device) -> tuple[Any, ...]:
-    """Return seed and step as `random16` takes them; the dispatcher passes seeds as signed integers."""
-    return seed & 0xFFFFFFFFFFFFFFFF, 0 if step is None else scalar_argument(step, device)
+    """Return seed and step as `random16` takes them."""
+    return unsigned(seed), 0 if step is None else scalar_argument(step, device)
+
+
+def unsigned(seed: int) -> int:
+    """Return a seed, which the dispatcher passes as a signed integer, as kernels take it."""
+    return seed & 0xFFFFFFFFFFFFFFFF
 
 
 def is_shifted(offset: int) -> bool:

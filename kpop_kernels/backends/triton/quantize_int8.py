@@ -13,7 +13,8 @@ from .affine import affine_codes, affine_grid, affine_values, block_range, round
 from .blocks import block_tile, flush, launch_on_blocks, tile
 from .lists import Item, grouped, item_of, launch_on_lists, tensor_of
 from .memory import load_as_float32, load_operand, store_rounded
-from .philox import UNSPECIALIZED, calls_of, is_shifted, random16, random_arguments
+from .philox import UNSPECIALIZED, calls_of, is_shifted, random16, random_arguments, unsigned
+from .step_scalars import spaced, vector
 
 
 def quantize_int8(
@@ -69,7 +70,7 @@ def quantize_int8_foreach(
     block_size: int = 256,
     rounding: str = "stochastic",
     seed: int = 0,
-    step: Tensor | None = None,
+    step: Sequence[Tensor | None],
     stream: Sequence[int],
     offset: Sequence[int],
     mode: str = "unbiased",
@@ -78,12 +79,13 @@ def quantize_int8_foreach(
 ) -> None:
     """Write codes, scales and zero points of a list."""
     with dense_lists(*out) as results:
-        columns = zip([item.contiguous() for item in x], *results, strict=True)
+        steps = spaced(vector(step, x[0].device))
+        columns = zip([item.contiguous() for item in x], *results, steps, strict=True)
         items = [Item(each[0].numel(), each, *at) for each, *at in zip(columns, stream, offset, strict=True)]
         launch_on_lists(
             quantize_int8_list_kernel,
             items,
-            random_arguments(seed, step, x[0].device),
+            (unsigned(seed),),
             block_size,
             config,
             STOCHASTIC=rounding == "stochastic",
@@ -142,7 +144,6 @@ def quantize_int8_list_kernel(
     table_ptr,
     items,
     seed: tl.uint64,
-    step,
     TYPES: tl.constexpr,
     ALIGNED: tl.constexpr,
     BLOCKS: tl.constexpr,
@@ -153,7 +154,8 @@ def quantize_int8_list_kernel(
     SHIFTED: tl.constexpr,
 ):
     """Quantize BLOCKS blocks of an item."""
-    row, program, n, stream, offset = item_of(table_ptr, items, 4, ALIGNED)
+    row, program, n, stream, offset = item_of(table_ptr, items, 5, ALIGNED)
+    step = tensor_of(row, 4, TYPES, ALIGNED)
     _quantize(
         tensor_of(row, 0, TYPES, ALIGNED),
         tensor_of(row, 1, TYPES, ALIGNED),

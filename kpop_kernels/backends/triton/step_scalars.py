@@ -52,15 +52,21 @@ def scalar_rows(
     return rows
 
 
+def spaced(numbers: Tensor) -> tuple[Tensor, ...]:
+    """Return numbers in float64, each at a multiple of 16 bytes, as tables of aligned tensors want it."""
+    return torch.stack((numbers, numbers), dim=1).unbind()
+
+
 def flags(found_infs: Sequence[Tensor | None], device: torch.device) -> Tensor | float:
     """Return found_inf of every item on the device, 0 if there is none."""
     if all(found is None for found in found_infs):
         return 0.0
-    return vector([torch.zeros(()) if found is None else found for found in found_infs], device)
+    return vector(found_infs, device)
 
 
-def vector(scalars: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Return 0-d tensors as one float64 vector on the device, without waiting for it."""
+def vector(numbers: Sequence[Tensor | None], device: torch.device) -> Tensor:
+    """Return 0-d tensors as one float64 vector on the device, without waiting for it; None is 0."""
+    scalars = [torch.zeros(()) if number is None else number for number in numbers]
     if all(scalar.device.type == "cpu" for scalar in scalars):
         return to_device([scalar.item() for scalar in scalars], torch.float64, device)
     if len({id(scalar) for scalar in scalars}) == 1:

@@ -32,9 +32,10 @@ def launch_list() -> None:
     product.adam8_foreach_(
         *twice(torch.zeros(NUMEL), torch.zeros(NUMEL), *affine(256), *dynamic(256)),
         lr=torch.tensor(0.1),
-        step=torch.tensor(7),
+        step=[torch.tensor(7)] * 2,
         stream=[0, 1],
         offset=[0, 0],
+        found_inf=[None] * 2,
         **scalars,
     )
 

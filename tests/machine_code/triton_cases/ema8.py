@@ -18,7 +18,7 @@ def _ema_sq_dynamic8() -> None:
 
 def _ema_int8_list() -> None:
     x, mean = twice(torch.zeros(NUMEL), torch.zeros(NUMEL))
-    random = {"seed": 0, "step": torch.tensor(1), "stream": [0, 1], "offset": [0, 0]}
+    random = {"seed": 0, "step": [torch.tensor(1)] * 2, "stream": [0, 1], "offset": [0, 0]}
     product.ema_int8_foreach_(*twice(*affine(256)), x, beta=0.9, **random, out=mean)
 
 

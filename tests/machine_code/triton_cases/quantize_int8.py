@@ -27,7 +27,7 @@ def launch(
 
 def _quantize_list(dtype: torch.dtype) -> None:
     (x,), out = twice(torch.zeros(NUMEL, dtype=dtype)), tuple(twice(*affine(256)))
-    product.quantize_int8_foreach(x, step=torch.tensor(1), stream=[0, 1], offset=[0, 8], out=out)
+    product.quantize_int8_foreach(x, step=[torch.tensor(1)] * 2, stream=[0, 1], offset=[0, 8], out=out)
 
 
 def _restore_list() -> None:
