@@ -10,7 +10,9 @@ from .ops import QuantizedInt8 as QuantizedInt8
 from .ops import adam8_ as adam8_
 from .ops import adam8_foreach_ as adam8_foreach_
 from .ops import block_lift_ as block_lift_
+from .ops import block_lift_foreach_ as block_lift_foreach_
 from .ops import block_project as block_project
+from .ops import block_project_foreach as block_project_foreach
 from .ops import dequantize_dynamic8 as dequantize_dynamic8
 from .ops import dequantize_dynamic8_foreach as dequantize_dynamic8_foreach
 from .ops import dequantize_int8 as dequantize_int8

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from . import checks as require
+from .foreach import declare_foreach
 from .operator import Operator, Result, declare
 
 REFRESH_METHODS = ("auto", "qr", "eigh")
@@ -100,6 +101,7 @@ def _check_block_lift_(
     *,
     alpha: Tensor,
     beta: Tensor,
+    found_inf: Tensor | None = None,
 ) -> None:
     op = "block_lift_"
     require.require_floating(op, X=X)
@@ -107,10 +109,10 @@ def _check_block_lift_(
     _check_bases(op, X, U_L, U_R)
     parts = {"main": main, "A": A, "B": B, "C": C}
     require.require_dtype(op, require.compute_dtype(X), "to compute with", **parts)
-    require.require_device(op, X.device, **parts, alpha=alpha, beta=beta)
+    require.require_device(op, X.device, **parts, alpha=alpha, beta=beta, found_inf=found_inf)
     for (name, part), result in zip(parts.items(), _parts(X, U_L, U_R), strict=True):
         require.require_shape(op, tuple(result.shape), "for this X and these bases", **{name: part})
-    require.require_scalar(op, alpha=alpha, beta=beta)
+    require.require_scalar(op, alpha=alpha, beta=beta, found_inf=found_inf)
 
 
 refresh_eigenbasis = declare(
@@ -148,7 +150,10 @@ block_lift_ = declare(
     Operator(
         "block_lift_",
         "Tensor(a!) X, Tensor? main, Tensor? A, Tensor? B, Tensor? C, Tensor U_L, Tensor U_R, *, "
-        "Tensor alpha, Tensor beta",
+        "Tensor alpha, Tensor beta, Tensor? found_inf=None",
         _check_block_lift_,
     )
 )
+
+declare_foreach(block_project, "G", "U_L", "U_R")
+declare_foreach(block_lift_, "X", "main", "A", "B", "C", "U_L", "U_R", "found_inf")

@@ -1,5 +1,6 @@
 """A matrix in two bases and their complements, in aten."""
 
+import torch
 from torch import Tensor
 
 from .._schema import compute_dtype
@@ -30,8 +31,9 @@ def block_lift_(
     *,
     alpha: Tensor,
     beta: Tensor,
+    found_inf: Tensor | None = None,
 ) -> None:
-    """Update X ← beta·X + alpha·(U_L main U_Rᵀ + A U_Rᵀ + U_L B + C)."""
+    """Update X ← beta·X + alpha·(U_L main U_Rᵀ + A U_Rᵀ + U_L B + C) unless found_inf is not zero."""
     dtype = compute_dtype(X)
     left = A if main is None else U_L @ main if A is None else A + U_L @ main
     terms = [
@@ -40,4 +42,5 @@ def block_lift_(
         None if B is None else U_L @ B,
     ]
     lift = sum((term for term in terms if term is not None), start=X.new_zeros((), dtype=dtype))
-    X.copy_(X.to(dtype) * beta.to(dtype) + lift * alpha.to(dtype))
+    moved = (X.to(dtype) * beta.to(dtype) + lift * alpha.to(dtype)).to(X.dtype)
+    X.copy_(moved if found_inf is None else torch.where(found_inf == 0, moved, X))

@@ -4,7 +4,9 @@ from .adam8 import adam8_ as adam8_
 from .adam8 import adam8_foreach_ as adam8_foreach_
 from .block_project import Parts as Parts
 from .block_project import block_lift_ as block_lift_
+from .block_project import block_lift_foreach_ as block_lift_foreach_
 from .block_project import block_project as block_project
+from .block_project import block_project_foreach as block_project_foreach
 from .dynamic8 import QuantizedDynamic8 as QuantizedDynamic8
 from .dynamic8 import dequantize_dynamic8 as dequantize_dynamic8
 from .dynamic8 import dequantize_dynamic8_foreach as dequantize_dynamic8_foreach

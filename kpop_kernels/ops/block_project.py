@@ -1,11 +1,13 @@
 """A matrix in two bases and their complements: four parts whose lifts add up to it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._schema import scalar
+from ._arguments import each
 
 
 class Parts(NamedTuple):
@@ -69,6 +71,7 @@ def block_lift_(
     *,
     alpha: float | Tensor = 1.0,
     beta: float | Tensor = 1.0,
+    found_inf: Tensor | None = None,
 ) -> Tensor:  # X
     """Add the lifts of parts to a matrix, in place, and return it.
 
@@ -86,6 +89,7 @@ def block_lift_(
         U_R: Right basis, likewise.
         alpha: Factor of the lifts; a 0-d tensor on X's device is read there, without a synchronization.
         beta: Factor of the old X, likewise.
+        found_inf: 0-d tensor; when it is not zero, nothing is changed (decided on the device).
 
     Raises:
         ValueError: Shapes or devices do not fit, X shares memory with another tensor, or a tensor requires grad in
@@ -98,5 +102,67 @@ def block_lift_(
     Source:
         The Clean paper. Reference: python_ref/block_project.py.
     """
-    torch.ops.kpop.block_lift_(X, main, A, B, C, U_L, U_R, alpha=scalar(alpha), beta=scalar(beta))
+    factors = {"alpha": scalar(alpha), "beta": scalar(beta)}
+    torch.ops.kpop.block_lift_(X, main, A, B, C, U_L, U_R, **factors, found_inf=found_inf)
     return X
+
+
+def block_project_foreach(
+    Gs: Sequence[Tensor], U_Ls: Sequence[Tensor], U_Rs: Sequence[Tensor]
+) -> list[Parts]:
+    """Return the four parts of every matrix of a list as `block_project` does, in one call.
+
+    Args:
+        Gs: Matrices of any shapes on one device.
+        U_Ls: Left basis of each.
+        U_Rs: Right basis of each.
+
+    Returns:
+        The parts of each, in order.
+
+    Raises:
+        ValueError: As `block_project`, naming the item, or lists differ in length.
+        TypeError: As `block_project`, naming the item.
+    """
+    if not Gs:
+        return []
+    parts = torch.ops.kpop.block_project_foreach(list(Gs), list(U_Ls), list(U_Rs))
+    return [Parts(*item) for item in zip(*parts, strict=True)]
+
+
+def block_lift_foreach_(
+    Xs: Sequence[Tensor],
+    mains: Sequence[Tensor | None],
+    As: Sequence[Tensor | None],
+    Bs: Sequence[Tensor | None],
+    Cs: Sequence[Tensor | None],
+    U_Ls: Sequence[Tensor],
+    U_Rs: Sequence[Tensor],
+    *,
+    alpha: float | Tensor = 1.0,
+    beta: float | Tensor = 1.0,
+    found_inf: Tensor | Sequence[Tensor | None] | None = None,
+) -> None:
+    """Add the lifts of parts to every matrix of a list as `block_lift_` does, in one call.
+
+    Args:
+        Xs: Matrices of any shapes on one device. Overwritten.
+        mains: Part in both bases of each, or None.
+        As: Part in the right basis, likewise.
+        Bs: Part in the left basis, likewise.
+        Cs: Part in neither, likewise.
+        U_Ls: Left basis of each.
+        U_Rs: Right basis of each.
+        alpha: As in `block_lift_`.
+        beta: As in `block_lift_`.
+        found_inf: One tensor or None a matrix, or one for all.
+
+    Raises:
+        ValueError: As `block_lift_`, naming the item, or lists differ in length.
+        TypeError: As `block_lift_`, naming the item.
+    """
+    if not Xs:
+        return
+    lists = [list(column) for column in (Xs, mains, As, Bs, Cs, U_Ls, U_Rs)]
+    factors = {"alpha": scalar(alpha), "beta": scalar(beta)}
+    torch.ops.kpop.block_lift_foreach_(*lists, **factors, found_inf=each(found_inf, len(Xs)))

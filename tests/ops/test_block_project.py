@@ -164,6 +164,52 @@ def test_bits_do_not_depend_on_the_number_of_threads(generator, variant, batch, 
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_lists_are_their_items(generator, variant):
+    shapes = [((), 33, 17, 6), ((2,), 5, 9, 3), ((), 1, 1, 1), ((), 0, 9, 0)]
+    items = [arguments(generator, *shape) for shape in shapes]
+    lists = [[item[name] for item in items] for name in items[0]]
+    parts = Launcher("block_project_foreach", variant)(*lists)
+    for i, item in enumerate(items):
+        expected = Launcher("block_project", variant)(*item.values())
+        assert_same_bits([column[i] for column in parts], expected)
+    items = [lift_arguments(generator, *shape) for shape in shapes]
+    items[1] |= {"A": None, "C": None}
+    found, factors = [None, None, torch.tensor(1.0), torch.tensor(0.0)], {"alpha": -0.3, "beta": 0.9}
+    lists = [[item[name] for item in items] for name in items[0]]
+    lists[0] = [X.clone() for X in lists[0]]
+    Launcher("block_lift_foreach_", variant)(*lists, **factors, found_inf=found)
+    for item, result, inf in zip(items, lists[0], found, strict=True):
+        Launcher("block_lift_", variant)(*item.values(), **factors, found_inf=inf)
+        assert_same_bits([result], [item["X"]])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("found", [1.0, float("nan")])
+def test_nothing_changes_where_the_gradient_is_not_finite(generator, variant, found):
+    tensors = lift_arguments(generator, (), 9, 7, 4, torch.bfloat16)
+    (X,) = outcome(
+        Launcher("block_lift_", variant), tensors, ("X",), alpha=0.5, beta=0.5, found_inf=torch.tensor(found)
+    )
+    assert_same_bits([X], [tensors["X"]])
+
+
+def test_public_functions_take_lists(generator):
+    items = [arguments(generator, (), m, n, 4, torch.float64) for m, n in ((33, 17), (5, 9))]
+    lists = [[item[name] for item in items] for name in items[0]]
+    parts = kpop_kernels.block_project_foreach(*lists)
+    Xs = [torch.zeros_like(G) for G in lists[0]]
+    kpop_kernels.block_lift_foreach_(Xs, *zip(*parts, strict=True), *lists[1:])
+    for item, X, each in zip(items, Xs, parts, strict=True):
+        assert each._fields == NAMES
+        assert_same_bits(each, kpop_kernels.block_project(**item))
+        assert (X - item["G"]).norm() < 1e-13
+    assert kpop_kernels.block_project_foreach([], [], []) == []
+    kpop_kernels.block_lift_foreach_([], [], [], [], [], [], [])
+    with pytest.raises(ValueError, match="block_lift_foreach_: item 1: block_lift_: U_L has shape"):
+        kpop_kernels.block_lift_foreach_(Xs, *zip(*parts, strict=True), [lists[1][0]] * 2, lists[2])
+
+
 ONES = {"main": torch.ones(1, 1), "A": torch.ones(2, 1), "B": torch.ones(1, 3), "C": torch.ones(2, 3)}
 BASES = {"U_L": torch.ones(2, 1), "U_R": torch.ones(3, 1)}
 REJECTED = {

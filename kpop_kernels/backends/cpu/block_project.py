@@ -30,8 +30,11 @@ def block_lift_(
     *,
     alpha: Tensor,
     beta: Tensor,
+    found_inf: Tensor | None = None,
 ) -> None:
-    """Update X ← beta·X + alpha·(U_L main U_Rᵀ + A U_Rᵀ + U_L B + C)."""
+    """Update X ← beta·X + alpha·(U_L main U_Rᵀ + A U_Rᵀ + U_L B + C) unless found_inf is not zero."""
+    if found_inf is not None and found_inf.item():
+        return
     if not X.numel() or not is_short(X):
         _block_project.block_lift_(X, main, A, B, C, U_L, U_R, alpha=alpha, beta=beta)
         return

@@ -41,6 +41,8 @@ FILES: dict[str, str] = {
     "whiten_foreach": "whiten",
     "whiten_update_": "whiten",
     "whiten_update_foreach_": "whiten",
+    "block_project_foreach": "block_project",
+    "block_lift_foreach_": "block_project",
     "symm_mm": "symmetric",
     "syrk": "symmetric",
     "inverse_root": "inverse_root",
