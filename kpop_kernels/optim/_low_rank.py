@@ -11,12 +11,11 @@ from torch import Tensor
 
 from .._schema import compute_dtype
 from .._schema.quantize import adam_bound
-from ..ops import Parts, block_lift_, block_project, nystrom_eigh
+from ..ops import Parts, block_lift_, block_lift_foreach_, block_project, block_project_foreach, nystrom_eigh
 from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_counts, require_fractions, require_nonnegative, require_positive
-from ._nonfinite import undone_if
-from ._routing import as_matrices, matrices
+from ._routing import as_matrices
 from ._updates import bias_correction, learning_rate
 
 SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (
@@ -25,8 +24,10 @@ SIDES: tuple[tuple[Literal["left", "right"], str, str], ...] = (
 )
 """Each side of a matrix with the state keys of its basis and its eigenvalues."""
 
-Directions = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor]
-"""Main, A, B and C of what a parameter descends along; None is zero."""
+Directions = tuple[
+    Sequence[Tensor | None], Sequence[Tensor | None], Sequence[Tensor | None], Sequence[Tensor]
+]
+"""Main, A, B and C of what each parameter descends along; None is zero."""
 
 
 class LowRankOptimizer(MatrixOptimizer):
@@ -89,34 +90,41 @@ class LowRankOptimizer(MatrixOptimizer):
     def _low_rank_steps(self, bucket: list[Work]) -> None:
         """Move parameters of one group; their states are loaded and stored together."""
         states = self._load(bucket)
-        parts = [self._direction(item, state) for item, state in zip(bucket, states, strict=True)]
+        gradients = [self._gradient(item) for item in bucket]
+        for item, state, G in zip(bucket, states, gradients, strict=True):
+            self._renew(item, state, G)
+        group, steps = bucket[0].group, [item.state["step"] for item in bucket]
+        parts = directions(states, gradients, group, steps, noise=self._noise)
         self._store(bucket, states)
-        group = bucket[0].group
         lr = learning_rate(group)
-        factors = {"alpha": -lr * group["alpha"], "beta": 1 - lr * self._decay(group)}
-        for item, state, directions in zip(bucket, states, parts, strict=True):
-            rule = self._rule(item.parameter, group)
-            with (
-                matrices(item.parameter, rule) as matrix,
-                undone_if(item.found_inf, matrix) as (target,),
-            ):
-                block_lift_(target, *directions, state["U_L"], state["U_R"], **factors)
+        with self._matrices(bucket) as matrices:
+            block_lift_foreach_(
+                matrices,
+                *parts,
+                *_bases(states),
+                alpha=-lr * group["alpha"],
+                beta=1 - lr * self._decay(group),
+                found_inf=[item.found_inf for item in bucket],
+            )
 
-    def _direction(self, item: Work, state: dict[str, Tensor]) -> Directions:
-        """Renew bases where that is due, update moments, and return the parts of what is descended along."""
+    def _gradient(self, item: Work) -> Tensor:
+        """Return a gradient as matrices in the dtype of the state, contiguous; negated to maximize."""
         parameter, grad, _, group, _ = item
         G = as_matrices(grad, self._rule(parameter, group)).to(compute_dtype(parameter)).contiguous()
-        G = -G if group["maximize"] else G
-        renewal = self._renewal(item, self._periodic(item, phase=1))
-        if renewal is not None:
-            old = state["U_L"], state["U_R"]
-            generator = sketch_generator(group["seed"], step=renewal)
-            for failed in renew_bases(state, G, group, generator, cold=renewal == 1):
-                self._count_failures(failed)
-            self._settle_bases(item, state)
-            if renewal > 1:
-                carry_moments(state, *old, exact=group["transport"] == "exact", noise=self._noise)
-        return direction(state, G, group, item.state["step"], noise=self._noise)
+        return -G if group["maximize"] else G
+
+    def _renew(self, item: Work, state: dict[str, Tensor], G: Tensor) -> None:
+        """Renew bases and carry moments over where that is due."""
+        renewal, group = self._renewal(item, self._periodic(item, phase=1)), item.group
+        if renewal is None:
+            return
+        old = state["U_L"], state["U_R"]
+        generator = sketch_generator(group["seed"], step=renewal)
+        for failed in renew_bases(state, G, group, generator, cold=renewal == 1):
+            self._count_failures(failed)
+        self._settle_bases(item, state)
+        if renewal > 1:
+            carry_moments(state, *old, exact=group["transport"] == "exact", noise=self._noise)
 
     @abstractmethod
     def _fallback_steps(self, work: Sequence[Work]) -> None:
@@ -226,20 +234,34 @@ def carry_moments(
     state["exp_avg_sq_B"].copy_(R_L.square() @ state["exp_avg_sq_B"])
 
 
-def direction(
-    state: dict[str, Tensor], G: Tensor, group: dict[str, Any], step: Tensor, *, noise: float
+def directions(
+    states: Sequence[dict[str, Tensor]],
+    gradients: Sequence[Tensor],
+    group: dict[str, Any],
+    steps: Sequence[Tensor],
+    *,
+    noise: float,
 ) -> Directions:
-    """Update moments with a gradient and return the parts of what the parameter descends along."""
-    bases = state["U_L"], state["U_R"]
-    parts = _without_noise(block_project(G, *bases), G, noise)
-    _average(state, parts, *group["betas"])
-    main, A, B, C = _normalized_parts(state, parts.C, group, step)
-    scope, norm, gamma = group["limiter_scope"], state["limited_norm"], group["gamma"]
-    if scope == "residual":
-        return main, None, None, _limited(block_lift_(C, None, A, B, None, *bases), norm, gamma)
-    if scope == "total":
-        return None, None, None, _limited(block_lift_(C, main, A, B, None, *bases), norm, gamma)
-    return main, A, B, _limited(C, norm, gamma) if scope == "C" else C
+    """Update moments with gradients and return the parts of what the parameters of a group descend along."""
+    bases, nothing = _bases(states), [None] * len(states)
+    projected = block_project_foreach(gradients, *bases)
+    parts = [_without_noise(part, G, noise) for part, G in zip(projected, gradients, strict=True)]
+    _average(states, parts, *group["betas"])
+    rows = zip(states, parts, steps, strict=True)
+    normalized = [_normalized_parts(state, part.C, group, step) for state, part, step in rows]
+    mains, As, Bs, Cs = (list(column) for column in zip(*normalized, strict=True))
+    scope = group["limiter_scope"]
+    if scope == "off":
+        return mains, As, Bs, Cs
+    if scope != "C":
+        block_lift_foreach_(Cs, mains if scope == "total" else nothing, As, Bs, nothing, *bases)
+        mains, As, Bs = nothing if scope == "total" else mains, nothing, nothing
+    norms = [state["limited_norm"] for state in states]
+    return mains, As, Bs, [_limited(C, norm, group["gamma"]) for C, norm in zip(Cs, norms, strict=True)]
+
+
+def _bases(states: Sequence[dict[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+    return [state["U_L"] for state in states], [state["U_R"] for state in states]
 
 
 def _without_noise(parts: Parts, G: Tensor, noise: float) -> Parts:
@@ -262,19 +284,17 @@ def _without_noise(parts: Parts, G: Tensor, noise: float) -> Parts:
     return parts._replace(**cleaned)
 
 
-def _average(state: dict[str, Tensor], parts: Parts, beta1: float, beta2: float) -> None:
+def _average(states: Sequence[dict[str, Tensor]], parts: Sequence[Parts], beta1: float, beta2: float) -> None:
     """Average parts into first moments and their squares into second ones; those of A, B and C are pooled."""
-    main, A, B, C = parts
-    for key, part in (("exp_avg", main), ("exp_avg_A", A), ("exp_avg_B", B)):
-        state[key].lerp_(part, 1 - beta1)
-    squares = {
-        "exp_avg_sq": main.square(),
-        "exp_avg_sq_A": A.square().mean(-2, keepdim=True),
-        "exp_avg_sq_B": B.square().mean(-1, keepdim=True),
-        "exp_avg_sq_C": C.square().mean((-2, -1), keepdim=True),
-    }
-    for key, square in squares.items():
-        state[key].lerp_(square, 1 - beta2)
+    firsts, means, seconds, squares = [], [], [], []
+    for state, (main, A, B, C) in zip(states, parts, strict=True):
+        firsts += [state["exp_avg"], state["exp_avg_A"], state["exp_avg_B"]]
+        means += [main, A, B]
+        seconds += [state[f"exp_avg_sq{part}"] for part in ("", "_A", "_B", "_C")]
+        squares += [main.square(), A.square().mean(-2, keepdim=True)]
+        squares += [B.square().mean(-1, keepdim=True), C.square().mean((-2, -1), keepdim=True)]
+    torch._foreach_lerp_(firsts, means, 1 - beta1)
+    torch._foreach_lerp_(seconds, squares, 1 - beta2)
 
 
 def _normalized_parts(state: dict[str, Tensor], C: Tensor, group: dict[str, Any], step: Tensor) -> Parts:

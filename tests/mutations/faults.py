@@ -228,16 +228,17 @@ clean_second_moment_of_A_not_carried = _carrying_without("exp_avg_sq_A")
 clean_second_moment_of_B_not_carried = _carrying_without("exp_avg_sq_B")
 
 
-@replacing(_low_rank, "block_project")
+@replacing(_low_rank, "block_project_foreach")
 def clean_main_part_alone(true, *args):
-    parts = true(*args)
-    return parts._replace(**{name: torch.zeros_like(getattr(parts, name)) for name in "ABC"})
+    return [
+        parts._replace(**{name: torch.zeros_like(getattr(parts, name)) for name in "ABC"})
+        for parts in true(*args)
+    ]
 
 
-@replacing(_low_rank, "block_project")
+@replacing(_low_rank, "block_project_foreach")
 def clean_C_dropped(true, *args):
-    parts = true(*args)
-    return parts._replace(C=torch.zeros_like(parts.C))
+    return [parts._replace(C=torch.zeros_like(parts.C)) for parts in true(*args)]
 
 
 @replacing(_low_rank, "_limited")

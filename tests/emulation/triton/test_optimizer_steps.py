@@ -2,12 +2,13 @@
 
 from collections import Counter
 from copy import deepcopy
+from functools import partial
 
 import pytest
 import torch
 
 from kpop_kernels.backends import triton as backend
-from kpop_kernels.optim import _nonfinite, _updates
+from kpop_kernels.optim import QClean, _nonfinite, _updates
 from tests.emulation.triton.dispatch import served_by_triton
 from tests.errors import relative_error
 from tests.optim.registry import CASES
@@ -23,11 +24,11 @@ def _as_on_a_device(monkeypatch):
         monkeypatch.setattr(module, "on_host", lambda device: False)
 
 
-def trained(case, copies):
+def trained(make, copies, shapes=SHAPES):
     """Return an optimizer after its first step, with gradients for the second."""
     generator = torch.Generator().manual_seed(1)
-    parameters = [torch.randn(shape, generator=generator).requires_grad_() for shape in SHAPES * copies]
-    optimizer = case.make(parameters)
+    parameters = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes * copies]
+    optimizer = make(parameters)
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape, generator=generator)
     optimizer.step()
@@ -53,12 +54,26 @@ def launches_of_a_step(optimizer, interpreted):
 
 @pytest.mark.parametrize("case", OURS, ids=[case.name for case in OURS])
 def test_launches_do_not_grow_with_the_number_of_parameters(interpreted, case):
-    few, many = (launches_of_a_step(trained(case, copies), interpreted) for copies in (1, 4))
+    few, many = (launches_of_a_step(trained(case.make, copies), interpreted) for copies in (1, 4))
     assert few and few == many
+    assert ("block_lift_kernel" in few) == (case.name in ("Clean", "QClean"))
+
+
+def test_adam_in_blocks_is_one_launch(interpreted):
+    """One of the items stops, so that it is at another step than the others."""
+    make = partial(QClean, max_precond_dim=64)
+    for copies in (1, 4):
+        optimizer = trained(make, copies, ((130, 32), (70, 64)))
+        optimizer.param_groups[0]["params"][1].grad = None
+        optimizer.step()
+        optimizer.param_groups[0]["params"][1].grad = torch.ones(70, 64)
+        steps = {state["step"].item() for state in optimizer.state.values()}
+        assert steps == {1.0, 2.0}
+        assert launches_of_a_step(optimizer, interpreted)["adam8_list_kernel"] == 1
 
 
 def test_launches_for_each_parameter_are_seen(interpreted, monkeypatch):
     monkeypatch.delitem(backend.FILES, "gram_ema_foreach_")
     (case,) = (case for case in OURS if case.name == "SOAP")
-    few, many = (launches_of_a_step(trained(case, copies), interpreted) for copies in (1, 4))
+    few, many = (launches_of_a_step(trained(case.make, copies), interpreted) for copies in (1, 4))
     assert many["symmetric_product_kernel"] == 4 * few["symmetric_product_kernel"] == 24
