@@ -13,9 +13,13 @@ from typing import Any
 import torch
 
 from bench import peers
+from kpop_kernels.backends.cpu import native
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
+
+# Instruction sets by which processors of one name may differ, as people call them.
+_VECTORS = {"avx2": "AVX2", "avx512": "AVX-512"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ def accelerator() -> str | None:
 def describe(device_type: str) -> Device:
     """Return the first device of a type."""
     if device_type == "cpu":
-        return Device("cpu", processor(), platform.machine())
+        vectors = _VECTORS.get(native.kernels().isa)
+        name = f"{processor()} with {vectors}" if vectors else processor()
+        return Device("cpu", name, platform.machine())
     if device_type == "mps":
         return Device("mps", f"Apple {platform.machine()}", "Apple")
     properties = torch.cuda.get_device_properties(0)
