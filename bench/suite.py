@@ -167,13 +167,14 @@ def _foreach(op: str, single: Callable[[torch.dtype, torch.Generator], Problem])
 
     def build(dtype: torch.dtype, generator: torch.Generator) -> Problem:
         items = [single(dtype, generator) for _ in range(2)]
-        listed = OPERATORS[op].listed
+        first, listed = items[0], OPERATORS[op].listed
 
         def oracle(*lists: list[Tensor], **scalars: Any) -> Any:
             shared = {name: value for name, value in scalars.items() if name not in listed}
+            given = [name for name in (*first.scalars, *first.zero_dim) if name in listed]
             answers = []
             for i, tensors in enumerate(zip(*lists, strict=True)):
-                own = {name: scalars[name][i] for name in listed if name in scalars}
+                own = {name: scalars[name][i] for name in given}
                 answers.append(flat(items[i].oracle(*tensors, **shared, **own)))
             return list(zip(*answers, strict=True))
 
@@ -181,8 +182,9 @@ def _foreach(op: str, single: Callable[[torch.dtype, torch.Generator], Problem])
             return {name: _two(value) if name in listed else value for name, value in values.items()}
 
         tensors = {name: flat([item.tensors[name] for item in items]) for name in items[0].tensors}
-        first = items[0]
-        return Problem(tensors, spread(first.scalars), oracle, spread(first.zero_dim), first.bound)
+        # Lists have no defaults: what an item may leave out is given.
+        defaults = {k: v for k, v in OPERATORS[op].item_defaults.items() if k not in first.zero_dim}
+        return Problem(tensors, spread(defaults | first.scalars), oracle, spread(first.zero_dim), first.bound)
 
     return build
 
