@@ -6,7 +6,7 @@ from torch import Tensor
 from .. import _eigenbasis
 from .native import kernels, threads
 
-_LONGEST = {"avx512": 1024, "avx2": 512, "baseline": 0}
+_LONGEST = {"avx512": 1024, "avx2": 1024, "baseline": 0}
 """Largest order that is factored by our own reflections, by instruction set: beyond it LAPACK is as fast."""
 
 _SHIFT = torch.finfo(torch.float32).eps
