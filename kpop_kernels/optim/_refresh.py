@@ -1,7 +1,7 @@
 """When bases and roots are renewed, and what happens to the moments then."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,24 @@ def refresh_due(step: int, *, period: int, phase: int = 0, first: int = 1) -> bo
         first: The first step that renews, whatever its remainder.
     """
     return step == first or (step > first and step % period == phase % period)
+
+
+class Renewal(NamedTuple):
+    """How bases are renewed on a step; see `refresh_bases`."""
+
+    step: int
+    transport: Literal["none", "first", "both"]
+    method: Literal["eigh", "qr"]
+    descending: bool = True
+
+
+def refresh_together(due: Iterable[tuple[Renewal, dict[str, Any]]]) -> Iterator[Tensor]:
+    """Renew the bases of states, those that are renewed alike in one call, and yield what could not be renewed."""
+    alike: dict[Renewal, list[dict[str, Any]]] = {}
+    for renewal, state in due:
+        alike.setdefault(renewal, []).append(state)
+    for renewal, states in alike.items():
+        yield from refresh_bases(states, **renewal._asdict())
 
 
 def refresh_bases(

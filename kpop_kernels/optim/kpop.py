@@ -13,7 +13,7 @@ from ._buckets import Work, buckets
 from ._capture import Approximation, Capture, SideSum
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import SIDES, accumulate, accumulate_gradients
-from ._refresh import refresh_bases
+from ._refresh import Renewal, refresh_together
 from ._routing import Rule, Rules
 from ._updates import new_rotated_state
 
@@ -209,19 +209,16 @@ class KPOP(MatrixOptimizer):
         self._adam_steps(work)
 
     def _refresh(self, work: Sequence[Work]) -> None:
-        due: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        due = []
         for item in work:
             seed = item.group["mode"] == "seed"
             step = self._renewal(item, _seed_schedule if seed else self._periodic(item))
             if step is not None:
-                method = "eigh" if seed or step == 1 else item.group["method"]
-                due.setdefault((step, seed, method), []).append(item.state)
-        for (step, seed, method), states in due.items():
-            transport: Literal["none", "both"] = "none" if seed else "both"
-            for failed in refresh_bases(
-                states, step, transport=transport, method=method, descending=not seed
-            ):
-                self._count_failures(failed)
+                method: Literal["eigh", "qr"] = "eigh" if seed or step == 1 else item.group["method"]
+                renewal = Renewal(step, "none" if seed else "both", method, descending=not seed)
+                due.append((renewal, item.state))
+        for failed in refresh_together(due):
+            self._count_failures(failed)
 
     def _fed_by_hooks(self, item: Work) -> bool:
         """Feed the factors with what the hooks saw; return False if no hook ever saw this parameter."""

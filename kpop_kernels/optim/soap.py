@@ -10,7 +10,7 @@ from ._base import MatrixOptimizer
 from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import accumulate_gradients
-from ._refresh import refresh_bases
+from ._refresh import Renewal, refresh_together
 from ._routing import Rules
 from ._updates import new_rotated_state
 
@@ -135,13 +135,12 @@ class SOAP(MatrixOptimizer):
         self._adam_steps(work)
 
     def _refresh(self, work: Sequence[Work]) -> None:
-        due: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        due = []
         for item in work:
             group, first = item.group, _FIRST_REFRESH[item.group["first_basis"]]
             step = self._renewal(item, self._periodic(item, first=first))
             if step is not None:
-                method = "eigh" if step == first else group["method"]
-                due.setdefault((step, group["transport"], method), []).append(item.state)
-        for (step, transport, method), states in due.items():
-            for failed in refresh_bases(states, step, transport=transport, method=method):
-                self._count_failures(failed)
+                method: Literal["eigh", "qr"] = "eigh" if step == first else group["method"]
+                due.append((Renewal(step, group["transport"], method), item.state))
+        for failed in refresh_together(due):
+            self._count_failures(failed)

@@ -13,13 +13,12 @@ from kpop_kernels.optim import (
     OnlineKLShampoo,
     _base,
     _low_rank,
+    _refresh,
     _updates,
-    kpop,
     muon,
     online_kl_shampoo,
     qclean,
     shampoo,
-    soap,
 )
 from kpop_kernels.optim._factors import SIDES
 
@@ -77,12 +76,12 @@ def _change(old, new):
     return {key: None if key not in old else new[key].mT @ old[key] for key in ("Q_L", "Q_R")}.values()
 
 
-@replacing(kpop, "refresh_bases")
+@replacing(_refresh, "refresh_bases")
 def kpop_moments_not_carried(true, states, step, *, transport, **kwargs):
     return true(states, step, transport="none", **kwargs)
 
 
-@replacing(kpop, "refresh_bases")
+@replacing(_refresh, "refresh_bases")
 def kpop_moments_carried_the_wrong_way(true, states, step, *, transport, **kwargs):
     old = [dict(state) for state in states]
     failures = true(states, step, transport="none", **kwargs)
@@ -93,7 +92,7 @@ def kpop_moments_carried_the_wrong_way(true, states, step, *, transport, **kwarg
     return failures
 
 
-@replacing(soap, "refresh_bases")
+@replacing(_refresh, "refresh_bases")
 def soap_first_moment_not_carried(true, states, step, **kwargs):
     moments = [state["exp_avg"].clone() for state in states]
     failures = true(states, step, **kwargs)
@@ -102,7 +101,7 @@ def soap_first_moment_not_carried(true, states, step, **kwargs):
     return failures
 
 
-@replacing(soap, "refresh_bases")
+@replacing(_refresh, "refresh_bases")
 def soap_first_moment_carried_the_wrong_way(true, states, step, **kwargs):
     old = [dict(state, exp_avg=state["exp_avg"].clone()) for state in states]
     failures = true(states, step, **kwargs)
@@ -111,7 +110,7 @@ def soap_first_moment_carried_the_wrong_way(true, states, step, **kwargs):
     return failures
 
 
-@replacing(soap, "refresh_bases")
+@replacing(_refresh, "refresh_bases")
 def soap_second_moment_not_reordered(true, states, step, **kwargs):
     """Columns are ordered by falling eigenvalue; the first moment follows, the second does not."""
     failures = true(states, step, **kwargs)
@@ -124,7 +123,7 @@ def soap_second_moment_not_reordered(true, states, step, **kwargs):
     return failures
 
 
-@replacing(soap, "refresh_bases")
+@replacing(_refresh, "refresh_bases")
 def soap_order_flipped_at_every_other_refresh(true, states, step, **kwargs):
     """The first moment follows, the second does not."""
     failures = true(states, step, **kwargs)
