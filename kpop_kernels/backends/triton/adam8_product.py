@@ -93,23 +93,8 @@ def adam8_product_kernel(
 ):
     """Rotate one tile of the gradient and take Adam's step with it, in two halves that need fewer registers."""
     sums, first, rows, columns, n, row_ptr = product_tile(
-        a_ptr,
-        b_ptr,
-        m,
-        n,
-        k,
-        a_batch,
-        b_batch,
-        table_ptr,
-        count,
-        A_TRANSPOSED,
-        False,
-        "",
-        PRECISION,
-        ALIGNED,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_K,
+        *(a_ptr, b_ptr, m, n, k, a_batch, b_batch, table_ptr, count),
+        *(A_TRANSPOSED, False, "", PRECISION, ALIGNED, BLOCK_M, BLOCK_N, BLOCK_K),
     )
     if item_number(table_ptr, row_ptr, 4, 0) != 0:
         return
@@ -124,22 +109,62 @@ def adam8_product_kernel(
     correction1, correction2 = item_number(table_ptr, row_ptr, 0, 0), item_number(table_ptr, row_ptr, 1, 0)
     upper, lower = row_halves(sums, BLOCK_M, BLOCK_N)
     for half in tl.static_range(2):
-        g = upper if half == 0 else lower
-        if MAXIMIZE:
-            g = -g
         above = half * (BLOCK_M // 2)
-        offsets, inside = offsets_of(0, rows - above, columns, n, BLOCK_M // 2, BLOCK_N)
-        blocks = tl.arange(0, BLOCK_M // 2) * (n // BLOCK_N)
-        exist = tl.arange(0, BLOCK_M // 2) < rows - above
         element, block = above * n, above * (n // BLOCK_N)
-        mean = ema_int8_of_rows(
-            *(m_codes_ptr + element, scales_ptr + block, zero_points_ptr + block, g),
-            *(offsets, inside, blocks, exist, beta1, one_minus_beta1),
-            *(seed, step_ptr, stream, offset, calls_of(first + element, n, BLOCK_M // 2, BLOCK_N), False),
+        offsets, inside = offsets_of(0, rows - above, columns, n, BLOCK_M // 2, BLOCK_N)
+        N = _adam8_of_rows(
+            upper if half == 0 else lower,
+            *(m_codes_ptr + element, scales_ptr + block, zero_points_ptr + block),
+            *(v_codes_ptr + element, absmax_ptr + block, values_ptr, buckets_ptr),
+            *(offsets, inside, rows - above, n, correction1, correction2),
+            *(beta1, one_minus_beta1, beta2, one_minus_beta2, eps, limit, seed, step_ptr, stream, offset),
+            *(first + element, MAXIMIZE, BLOCK_M // 2, BLOCK_N),
         )
-        v = ema_sq_dynamic8_of_rows(
-            *(v_codes_ptr + element, absmax_ptr + block, values_ptr, buckets_ptr, g),
-            *(offsets, inside, blocks, exist, beta2, one_minus_beta2),
-        )
-        N = normalized(mean * correction1, v * correction2, eps, limit, True)
         store_rounded(out_ptr + element + offsets, N, inside)
+
+
+@triton.jit
+def _adam8_of_rows(
+    g,
+    m_codes_ptr,
+    scales_ptr,
+    zero_points_ptr,
+    v_codes_ptr,
+    absmax_ptr,
+    values_ptr,
+    buckets_ptr,
+    offsets,
+    inside,
+    rows,
+    n,
+    correction1,
+    correction2,
+    beta1,
+    one_minus_beta1,
+    beta2,
+    one_minus_beta2,
+    eps,
+    limit,
+    seed,
+    step_ptr,
+    stream,
+    offset,
+    first,
+    MAXIMIZE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+):
+    """Average moments, whose blocks are rows, with g and return the normalized first moment."""
+    if MAXIMIZE:
+        g = -g
+    blocks, exist = tl.arange(0, ROWS) * (n // BLOCK_SIZE), tl.arange(0, ROWS) < rows
+    mean = ema_int8_of_rows(
+        *(m_codes_ptr, scales_ptr, zero_points_ptr, g, offsets, inside, blocks, exist),
+        *(beta1, one_minus_beta1, seed, step_ptr, stream, offset),
+        *(calls_of(first, n, ROWS, BLOCK_SIZE), False),
+    )
+    v = ema_sq_dynamic8_of_rows(
+        *(v_codes_ptr, absmax_ptr, values_ptr, buckets_ptr, g, offsets, inside, blocks, exist),
+        *(beta2, one_minus_beta2),
+    )
+    return normalized(mean * correction1, v * correction2, eps, limit, True)

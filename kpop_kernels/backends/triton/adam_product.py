@@ -105,23 +105,8 @@ def adam_product_kernel(
 ):
     """Rotate one tile of the gradient and take Adam's step with it, in two halves that need fewer registers."""
     sums, first, rows, columns, n, row_ptr = product_tile(
-        a_ptr,
-        b_ptr,
-        m,
-        n,
-        k,
-        a_batch,
-        b_batch,
-        table_ptr,
-        count,
-        A_TRANSPOSED,
-        False,
-        "",
-        PRECISION,
-        ALIGNED,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_K,
+        *(a_ptr, b_ptr, m, n, k, a_batch, b_batch, table_ptr, count),
+        *(A_TRANSPOSED, False, "", PRECISION, ALIGNED, BLOCK_M, BLOCK_N, BLOCK_K),
     )
     if item_number(table_ptr, row_ptr, 4, found_inf) != 0:
         return
@@ -135,21 +120,8 @@ def adam_product_kernel(
         offsets, inside = offsets_of(half * (BLOCK_N // 2), rows, columns, n, BLOCK_M, BLOCK_N // 2)
         N = adam_tile(
             left if half == 0 else right,
-            exp_avg_ptr,
-            exp_avg_sq_ptr,
-            offsets,
-            inside,
-            correction1,
-            correction2,
-            beta1,
-            one_minus_beta1,
-            beta2,
-            one_minus_beta2,
-            eps,
-            limit,
-            AVERAGE,
-            MAXIMIZE,
-            CLIP,
+            *(exp_avg_ptr, exp_avg_sq_ptr, offsets, inside, correction1, correction2),
+            *(beta1, one_minus_beta1, beta2, one_minus_beta2, eps, limit, AVERAGE, MAXIMIZE, CLIP),
         )
         if AVERAGE != "second":
             store_rounded(out_ptr + offsets, N, inside)

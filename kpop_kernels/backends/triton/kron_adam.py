@@ -210,19 +210,10 @@ def adam_kernel(
         load_as_float32(grad_ptr + offsets, inside),
         elements_of(table_ptr, row_ptr, 1, exp_avg_ptr, first, ALIGNED),
         elements_of(table_ptr, row_ptr, 2, exp_avg_sq_ptr, first, ALIGNED),
-        offsets,
-        inside,
+        *(offsets, inside),
         item_number(table_ptr, row_ptr, 0, correction1),
         item_number(table_ptr, row_ptr, 1, correction2),
-        beta1,
-        one_minus_beta1,
-        beta2,
-        one_minus_beta2,
-        eps,
-        limit,
-        "both",
-        MAXIMIZE,
-        CLIP,
+        *(beta1, one_minus_beta1, beta2, one_minus_beta2, eps, limit, "both", MAXIMIZE, CLIP),
     )
     ptr = elements_of(table_ptr, row_ptr, 0, param_ptr, first, ALIGNED) + offsets
     decay, rate = item_number(table_ptr, row_ptr, 2, decay), item_number(table_ptr, row_ptr, 3, rate)

@@ -149,23 +149,8 @@ def product_kernel(
 ):
     """Compute one tile."""
     sums, first, rows, columns, n, row_ptr = product_tile(
-        a_ptr,
-        b_ptr,
-        m,
-        n,
-        k,
-        a_batch,
-        b_batch,
-        table_ptr,
-        count,
-        A_TRANSPOSED,
-        B_TRANSPOSED,
-        SQUARE,
-        PRECISION,
-        ALIGNED,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_K,
+        *(a_ptr, b_ptr, m, n, k, a_batch, b_batch, table_ptr, count),
+        *(A_TRANSPOSED, B_TRANSPOSED, SQUARE, PRECISION, ALIGNED, BLOCK_M, BLOCK_N, BLOCK_K),
     )
     offsets, inside = offsets_of(0, rows, columns, n, BLOCK_M, BLOCK_N)
     store_rounded(elements_of(table_ptr, row_ptr, 0, out_ptr, first, ALIGNED) + offsets, sums, inside)

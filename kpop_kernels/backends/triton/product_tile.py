@@ -73,20 +73,8 @@ def product_tile(
     else:
         b_ptr += first_column
     sums = _sums(
-        a_ptr,
-        b_ptr,
-        m,
-        n,
-        k,
-        rows,
-        columns,
-        A_TRANSPOSED,
-        B_TRANSPOSED,
-        SQUARE,
-        PRECISION,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_K,
+        *(a_ptr, b_ptr, m, n, k, rows, columns),
+        *(A_TRANSPOSED, B_TRANSPOSED, SQUARE, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K),
     )
     return sums, (matrix * m + first_row) * n + first_column, rows, columns, n, row_ptr
 

@@ -270,10 +270,8 @@ def symmetric_product_kernel(
         b_batch, b_length = _batch(row_ptr, 5), size_in_table(row_ptr, 6, True)
         c_batch, c_length = _batch(row_ptr, 7), size_in_table(row_ptr, 8, True)
         a_ptr, b_ptr = tensor_in_table(row_ptr, 9, a_ptr, True), tensor_in_table(row_ptr, 10, b_ptr, True)
-        c_ptr, out_ptr = (
-            tensor_in_table(row_ptr, 11, c_ptr, True),
-            tensor_in_table(row_ptr, 12, out_ptr, True),
-        )
+        c_ptr = tensor_in_table(row_ptr, 11, c_ptr, True)
+        out_ptr = tensor_in_table(row_ptr, 12, out_ptr, True)
         alpha = load_operand(row_ptr + 13).to(tl.int32).to(tl.float32, bitcast=True)
     tiles = triangle(tl.cdiv(n, BLOCK))
     matrix = (tile // tiles).to(tl.int64)

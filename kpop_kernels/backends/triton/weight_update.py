@@ -116,23 +116,8 @@ def update_kernel(
 ):
     """Update one tile."""
     sums, first, rows, columns, n, row_ptr = product_tile(
-        a_ptr,
-        b_ptr,
-        m,
-        n,
-        k,
-        a_batch,
-        b_batch,
-        table_ptr,
-        count,
-        False,
-        B_TRANSPOSED,
-        "",
-        PRECISION,
-        ALIGNED,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_K,
+        *(a_ptr, b_ptr, m, n, k, a_batch, b_batch, table_ptr, count),
+        *(False, B_TRANSPOSED, "", PRECISION, ALIGNED, BLOCK_M, BLOCK_N, BLOCK_K),
     )
     if item_number(table_ptr, row_ptr, 4, found_inf) != 0:
         return
