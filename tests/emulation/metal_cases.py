@@ -1,4 +1,4 @@
-"""What the tests of the Metal operators share: modes with orders and dtypes, and inputs of every size."""
+"""What the tests of the Metal operators share: modes with orders and dtypes, inputs of every size, products."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,23 @@ from tests.emulation.metal_modes import MODES
 from tests.ops.blocks import BLOCK_SIZES, DTYPES, ODD_BLOCK_SIZES, awkward_tensor, values
 
 SIZES = (0, 1, 7, 255, 256, 257)
+
+BOTH = ("shared", "shared")
+PRODUCTS = (
+    # batch, m, n, kinds of the left and right factor
+    ((), 1, 1, BOTH),
+    ((), 1, 37, BOTH),
+    ((), 41, 1, BOTH),
+    ((), 63, 65, BOTH),
+    ((), 257, 96, BOTH),
+    ((), 65, 33, ("shared", "none")),
+    ((), 33, 65, ("none", "shared")),
+    ((), 66, 31, ("none", "none")),
+    ((3,), 33, 17, ("each", "shared")),
+    ((2, 2), 5, 70, ("shared", "each")),
+    ((2,), 70, 5, ("none", "each")),
+    ((0,), 5, 7, BOTH),
+)
 
 # A Latin square: every mode meets every order and every dtype, every dtype every order.
 in_every_mode = pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from kpop_kernels.backends.metal import gram as launcher
 from tests.emulation.metal_backend import replace_once, require_clang, serve_metal
 from tests.emulation.metal_emulator import ORDERS
 from tests.matrices import normal
+from tests.ops.blocks import DTYPES
 from tests.ops.launch import LAYOUTS, Launcher, assert_same_bits, outcome, strided
 from tests.ops.test_gram_ema import GRID, SCALARS, WRITTEN, arguments, check
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @pytest.fixture(autouse=True)

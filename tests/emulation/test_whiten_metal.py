@@ -8,31 +8,15 @@ from kpop_kernels.backends.metal import rebase_moments as rebase_launcher
 from kpop_kernels.backends.metal import whiten as launcher
 from python_ref.whiten import whiten_update
 from tests.emulation.metal_backend import Bands, emulate, mutated, replace_once, require_clang, serve_metal
+from tests.emulation.metal_cases import BOTH, PRODUCTS
 from tests.emulation.metal_emulator import ORDERS
 from tests.emulation.test_kron_metal_planted_bugs import NARROW
 from tests.errors import relative_error
 from tests.ops import test_kl_gram_ema as kl_tests
 from tests.ops import test_rebase_moments as rebase_tests
 from tests.ops import test_whiten as whiten_tests
+from tests.ops.blocks import DTYPES
 from tests.ops.launch import LAYOUTS, Launcher, assert_same_bits, outcome, strided
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-BOTH = ("shared", "shared")
-SHAPES = [
-    # batch, m, n, kinds of the left and right factor
-    ((), 1, 1, BOTH),
-    ((), 1, 37, BOTH),
-    ((), 41, 1, BOTH),
-    ((), 63, 65, BOTH),
-    ((), 257, 96, BOTH),
-    ((), 65, 33, ("shared", "none")),
-    ((), 33, 65, ("none", "shared")),
-    ((), 66, 31, ("none", "none")),
-    ((3,), 33, 17, ("each", "shared")),
-    ((2, 2), 5, 70, ("shared", "each")),
-    ((2,), 70, 5, ("none", "each")),
-    ((0,), 5, 7, BOTH),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +29,7 @@ def dtype(request):
     return request.param
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", PRODUCTS, ids=str)
 def test_whitening_matches_the_reference(monkeypatch, generator, shape, dtype):
     serve_metal(monkeypatch)
     tensors = whiten_tests.arguments(generator, *shape, dtype)
@@ -53,7 +37,7 @@ def test_whitening_matches_the_reference(monkeypatch, generator, shape, dtype):
     whiten_tests.check_update("metal", whiten_tests.with_param(generator, tensors))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", PRODUCTS, ids=str)
 def test_covariances_match_the_reference(monkeypatch, generator, shape, dtype):
     serve_metal(monkeypatch)
     tensors = kl_tests.arguments(generator, *shape, dtype)
@@ -61,7 +45,7 @@ def test_covariances_match_the_reference(monkeypatch, generator, shape, dtype):
     kl_tests.check("metal", tensors | {name: tensors[name].float() for name in ("S_a", "S_b")})
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", PRODUCTS, ids=str)
 def test_rebased_moments_match_the_reference(monkeypatch, generator, shape, dtype):
     serve_metal(monkeypatch)
     rebase_tests.check("metal", rebase_tests.arguments(generator, *shape, dtype))

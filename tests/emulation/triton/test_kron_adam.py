@@ -13,13 +13,13 @@ from python_ref.kron import adam
 from tests.emulation.triton import operators
 from tests.errors import assert_accurate, relative_error, unit_roundoff
 from tests.matrices import factors, normal, reflection
+from tests.ops.blocks import DTYPES
 from tests.ops.launch import LAYOUTS, assert_same_bits, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 CONFIG = RotationConfig(block_m=16, block_n=32, block_k=16, num_warps=4, num_stages=2)
 FEW_TILES = RotationConfig(block_m=64, block_n=512, block_k=512, num_warps=8, num_stages=2)
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WRITTEN = ("param", "exp_avg", "exp_avg_sq")
 SCALARS = {"lr": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "step": 7}
 BOTH = ("shared", "shared")
