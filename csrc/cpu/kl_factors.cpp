@@ -1,35 +1,10 @@
 // The Kronecker factors of KL-Shampoo, each averaging the gradient that the other side's root has whitened. The whitened
 // gradient stays in panels between its product, m² n or m n² multiply-adds, and half of the symmetric one.
 #include "sandwich.h"
+#include "symmetric_update.h"
 
 namespace kpop::cpu::KPOP_ISA {
 namespace {
-
-// S <- beta S + alpha YYᵀ + eps I on one tile of YYᵀ and its mirror image.
-struct FactorUpdate {
-  float* S;
-  int64_t n;
-  float beta, alpha, eps;
-
-  __attribute__((noinline)) void operator()(int64_t i, int64_t j, Tile tile) const {
-    const int64_t row = i * TILE, col = j * TILE;
-    float* target = S + row * n + col;
-#pragma GCC unroll 16
-    for (int r = 0; r < TILE; ++r) tile.row[r] *= alpha;
-    if (beta != 0) {
-      const Tile old = load_part(target, n, n - row, n - col);
-#pragma GCC unroll 16
-      for (int r = 0; r < TILE; ++r) tile.row[r] += beta * old.row[r];
-    }
-    if (i == j) {
-      tile = mirrored(tile);
-      const RowMask lane = lane_numbers(AllLanes());
-      for (int r = 0; r < TILE; ++r) tile.row[r] = lane == r ? tile.row[r] + eps : tile.row[r];
-    }
-    store_part(target, n, n - row, n - col, tile);
-    if (i != j) store_part(S + col * n + row, n, n - col, n - row, transposed(tile));
-  }
-};
 
 void update_factor(const KlFactorItem& item, Decay decay, float eps, float* memory, Team team) {
   const int64_t order = item.of_columns ? item.cols : item.rows, depth = item.of_columns ? item.rows : item.cols;
@@ -46,7 +21,8 @@ void update_factor(const KlFactorItem& item, Decay decay, float eps, float* memo
     Y = whitened;
   }
   team.wait();
-  const FactorUpdate update{item.S, order, decay.beta, decay.one_minus_beta / static_cast<float>(depth), eps};
+  const float alpha = decay.one_minus_beta / static_cast<float>(depth);
+  const SymmetricUpdate update{item.S, decay.beta != 0 ? item.S : nullptr, order, alpha, decay.beta, eps};
   symmetric_product(Transposed{Y, padded(depth)}, Y, tiles(order), padded(depth), team, update);
 }
 

@@ -2,6 +2,7 @@
 // Bound by multiply-adds: n² k of them for each matrix.
 #include "kernels.h"
 #include "panels.h"
+#include "symmetric_update.h"
 
 namespace kpop::cpu::KPOP_ISA {
 namespace {
@@ -28,21 +29,6 @@ void pack(const Operand& operand, Shape shape, int64_t from, int64_t total, floa
   }
 }
 
-void store_symmetric(float* out, const float* C, int64_t n, int64_t i, int64_t j, Tile tile, float alpha, float beta) {
-  const int64_t row = i * TILE, col = j * TILE;
-  if (C) {
-    const Tile addend = load_part(C + row * n + col, n, n - row, n - col);
-#pragma GCC unroll 16
-    for (int r = 0; r < TILE; ++r) tile.row[r] = alpha * tile.row[r] + beta * addend.row[r];
-  } else {
-#pragma GCC unroll 16
-    for (int r = 0; r < TILE; ++r) tile.row[r] *= alpha;
-  }
-  if (i == j) tile = mirrored(tile);
-  store_part(out + row * n + col, n, n - row, n - col, tile);
-  if (i != j) store_part(out + col * n + row, n, n - col, n - row, transposed(tile));
-}
-
 int64_t panel_floats(const SymmetricItem& item) {
   return tiles(item.n) * TILE * (item.k < MAX_DEPTH ? item.k : MAX_DEPTH);
 }
@@ -58,10 +44,8 @@ void one_product(const SymmetricItem& item, float beta, float* a, Team team) {
     pack(item.A, shape, from, k, a, team);
     if (!same) pack(item.B, shape, from, k, b, team);
     team.wait();
-    symmetric_product(Transposed{a, shape.depth}, b, tiles(n), shape.depth, team,
-                      [=](int64_t i, int64_t j, const Tile& tile) {
-                        store_symmetric(out, addend, n, i, j, tile, alpha, beta);
-                      });
+    const SymmetricUpdate update{out, addend, n, alpha, beta, 0};
+    symmetric_product(Transposed{a, shape.depth}, b, tiles(n), shape.depth, team, update);
     team.wait();
     addend = out;
     beta = 1;
