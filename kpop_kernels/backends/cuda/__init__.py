@@ -29,9 +29,7 @@ FILES: dict[str, str] = {
     "inverse_root": "inverse_root",
     "inverse_root_foreach": "inverse_root",
     "kron_rotate": "kron_rotate",
-    "kron_adam_": "kron_adam",
     "kron_adam_foreach_": "kron_adam",
-    "kron_adam8_": "kron_adam8",
     "kron_adam8_foreach_": "kron_adam8",
 }
 """The file in this folder that implements an operator, by the operator's name."""
@@ -51,16 +49,16 @@ def refusal(op: str, tensor: torch.Tensor, item: Mapping[str, Any]) -> str | Non
         tensor: The tensor that decides what serves it.
         item: The arguments by name; those that are missing are thought to be there and to be tensors.
     """
-    file, sides = FILES.get(op), tuple(tensor.shape[-2:])
-    if file in ("inverse_root", "kron_adam8") and max(sides) > LARGEST_IN_ONE_BLOCK:
+    family, sides = op.rstrip("_").removesuffix("_foreach"), tuple(tensor.shape[-2:])
+    if family in ("inverse_root", "kron_adam8") and max(sides) > LARGEST_IN_ONE_BLOCK:
         return f"takes matrices with sides up to {LARGEST_IN_ONE_BLOCK}, not {sides}"
-    if file == "kron_adam8":
+    if family == "kron_adam8":
         block_size = item.get("block_size", 256)
         if block_size > LARGEST_FUSED_BLOCK:
             return f"takes blocks of up to {LARGEST_FUSED_BLOCK} elements, not {block_size}"
         if prod(tensor.shape[:-2]) > 1 and prod(sides) % block_size:
             return f"takes matrices of whole blocks of {block_size}, or one alone, not {tuple(tensor.shape)}"
-    if file in ("kron_rotate", "kron_adam"):
+    if family in ("kron_rotate", "kron_adam"):
         for size, name in zip(sides, ("Q_L", "Q_R"), strict=False):
             limit = LARGEST_IN_ONE_BLOCK if item.get(name, tensor) is not None else LONGEST_SIDE
             if size > limit:

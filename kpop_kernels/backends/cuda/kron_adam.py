@@ -2,30 +2,12 @@
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .kron_rotate import readable, shape_of
 from .native import FLOATS, Number, dense, kernels
-
-
-def kron_adam_(
-    param: Tensor,
-    grad: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    Q_L: Tensor | None,
-    Q_R: Tensor | None,
-    *,
-    step: Tensor,
-    found_inf: Tensor | None = None,
-    **settings: Any,
-) -> None:
-    """Rotate the gradient, Adam in the basis, rotate back, decay and update the parameter."""
-    moments, factors = ([exp_avg], [exp_avg_sq]), ([Q_L], [Q_R])
-    kron_adam_foreach_([param], [grad], *moments, *factors, step=[step], found_inf=[found_inf], **settings)
 
 
 def kron_adam_foreach_(

@@ -11,21 +11,6 @@ from .kron_rotate import readable, shape_of
 from .native import Number, block_items, dense_lists, dynamic_map, kernels
 
 
-def kron_adam8_(
-    param: Tensor,
-    grad: Tensor,
-    *tensors: Any,
-    step: Tensor,
-    stream: int,
-    offset: int = 0,
-    found_inf: Tensor | None = None,
-    **settings: Any,
-) -> None:
-    """Rotate, average both moments, rotate back, decay and update; nothing changes where found_inf is not zero."""
-    settings |= {"step": [step], "stream": [stream], "offset": [offset], "found_inf": [found_inf]}
-    kron_adam8_foreach_([param], [grad], *([tensor] for tensor in tensors), **settings)
-
-
 def kron_adam8_foreach_(
     param: Sequence[Tensor],
     grad: Sequence[Tensor],
@@ -38,10 +23,6 @@ def kron_adam8_foreach_(
     Q_R: Sequence[Tensor | None],
     *,
     lr: Tensor,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
     step: Sequence[Tensor],
     seed: int,
     stream: Sequence[int],
@@ -51,6 +32,7 @@ def kron_adam8_foreach_(
     exp_avg_basis: str = "rotated",
     clip: float | None = None,
     maximize: bool = False,
+    **settings: Any,
 ) -> None:
     """Take the steps of many parameters; one of them changes nothing if its found_inf is not zero."""
     device, original = param[0].device, exp_avg_basis == "original"
@@ -82,11 +64,8 @@ def kron_adam8_foreach_(
             map=dynamic_map(False, device).data_ptr(),
             lr=rate.value,
             device_lr=rate.address,
-            beta1=beta1,
-            beta2=beta2,
-            eps=eps,
-            weight_decay=weight_decay,
-            limit=adam_bound(beta1, beta2) if clip is None else clip,
+            limit=adam_bound(settings["beta1"], settings["beta2"]) if clip is None else clip,
             maximize=maximize,
             original=original,
+            **settings,
         )

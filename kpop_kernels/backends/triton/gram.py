@@ -9,13 +9,6 @@ from ...tuning import ProductConfig
 from .symmetric import average_grams
 
 
-def gram_ema_(
-    S: Tensor, X: Tensor, *, beta: float, alpha: float, side: str, config: ProductConfig | None = None
-) -> None:
-    """Update S ← beta·S + alpha·X Xᵀ (or XᵀX), symmetric bit for bit; each tile is read once and written twice."""
-    gram_ema_foreach_([S], [X], beta=beta, alpha=[alpha], side=[side], config=config)
-
-
 def gram_ema_foreach_(
     S: Sequence[Tensor],
     X: Sequence[Tensor],
@@ -25,6 +18,9 @@ def gram_ema_foreach_(
     side: Sequence[str],
     config: ProductConfig | None = None,
 ) -> None:
-    """Update every covariance of a list, those with the same dtypes and stride in one launch."""
+    """Update S ← beta·S + alpha·X Xᵀ (or XᵀX) of every item, those of the same dtypes and stride in one launch.
+
+    They are symmetric bit for bit; each tile is read once and written twice.
+    """
     operands = [x.to(torch.float32) if x.dtype == torch.float64 else x for x in X]
     average_grams(S, operands, alpha=alpha, beta=beta, side=side, config=config)

@@ -10,23 +10,6 @@ from .kron_rotate import Factors, multiply_both_sides
 from .symmetric import average_grams
 
 
-def kl_gram_ema_(
-    S_a: Tensor,
-    S_b: Tensor,
-    G: Tensor,
-    P_a: Tensor | None,
-    P_b: Tensor | None,
-    *,
-    beta: float,
-    eps: float,
-    config: RotationConfig | None = None,
-    symmetric: ProductConfig | None = None,
-) -> None:
-    """Update S_a with (G P_b)(G P_b)ᵀ / n and S_b with (P_a G)ᵀ(P_a G) / m, and add eps to their diagonals."""
-    lists = ([S_a], [S_b], [G], [P_a], [P_b])
-    kl_gram_ema_foreach_(*lists, beta=beta, eps=eps, config=config, symmetric=symmetric)
-
-
 def kl_gram_ema_foreach_(
     S_a: Sequence[Tensor],
     S_b: Sequence[Tensor],
@@ -39,7 +22,10 @@ def kl_gram_ema_foreach_(
     config: RotationConfig | None = None,
     symmetric: ProductConfig | None = None,
 ) -> None:
-    """Update both factors of every item: two launches whiten all, two of symmetric products average."""
+    """Update S_a with (G P_b)(G P_b)ᵀ / n and S_b with (P_a G)ᵀ(P_a G) / m, and add eps to their diagonals.
+
+    Two launches whiten all items, two of symmetric products average.
+    """
     count = len(G)
     G = [g.to(torch.float32) for g in G]
     lefts, rights = [None] * count + list(P_a), list(P_b) + [None] * count

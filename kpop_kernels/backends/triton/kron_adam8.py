@@ -1,7 +1,7 @@
 """Adam in a rotated basis with both moments in 8-bit blocks: rotate, average, rotate back."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -22,21 +22,6 @@ from .moments import ema_int8, ema_sq_dynamic8
 from .philox import UNSPECIALIZED, unsigned
 from .step_scalars import scalar_rows, spaced, vector
 from .weight_update import Back, rotate_into_weights
-
-
-def kron_adam8_(
-    param: Tensor,
-    grad: Tensor,
-    *tensors: Any,
-    step: Tensor,
-    stream: int,
-    offset: int = 0,
-    found_inf: Tensor | None = None,
-    **settings: Any,
-) -> None:
-    """Rotate, average both moments, rotate back, decay and update; nothing changes where found_inf is not zero."""
-    settings |= {"step": [step], "stream": [stream], "offset": [offset], "found_inf": [found_inf]}
-    kron_adam8_foreach_([param], [grad], *([tensor] for tensor in tensors), **settings)
 
 
 def kron_adam8_foreach_(

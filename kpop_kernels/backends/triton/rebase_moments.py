@@ -9,18 +9,6 @@ from ...tuning import RotationConfig
 from .kron_rotate import Factors, multiply_both_sides
 
 
-def rebase_moments_(
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    P_L: Tensor | None,
-    P_R: Tensor | None,
-    *,
-    config: RotationConfig | None = None,
-) -> None:
-    """Move the moments into a refreshed basis: P_L m P_Rᵀ and (P_L∘P_L) v (P_R∘P_R)ᵀ."""
-    rebase_moments_foreach_([exp_avg], [exp_avg_sq], [P_L], [P_R], config=config)
-
-
 def rebase_moments_foreach_(
     exp_avg: Sequence[Tensor],
     exp_avg_sq: Sequence[Tensor],
@@ -29,7 +17,7 @@ def rebase_moments_foreach_(
     *,
     config: RotationConfig | None = None,
 ) -> None:
-    """Move the moments of every item into its refreshed basis."""
+    """Move the moments of every item into its refreshed basis: P_L m P_Rᵀ and (P_L∘P_L) v (P_R∘P_R)ᵀ."""
     for moments, squared in ((exp_avg, False), (exp_avg_sq, True)):
         # A product cannot be written over what it reads; the second of two does not read the moment.
         one_sided = [L is None or R is None for L, R in zip(P_L, P_R, strict=True)]

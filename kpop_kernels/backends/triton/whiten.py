@@ -14,13 +14,6 @@ from .step_scalars import DECAY, FOUND_INF, RATE, flags
 from .weight_update import Back, rotate_into_weights
 
 
-def whiten(
-    G: Tensor, P_L: Tensor | None, P_R: Tensor | None, *, out: Tensor, config: RotationConfig | None = None
-) -> None:
-    """Write P_L G P_R to out."""
-    whiten_foreach([G], [P_L], [P_R], out=[out], config=config)
-
-
 def whiten_foreach(
     G: Sequence[Tensor],
     P_L: Sequence[Tensor | None],
@@ -31,34 +24,6 @@ def whiten_foreach(
 ) -> None:
     """Write P_L G P_R of every item to out."""
     multiply_both_sides(G, P_L, P_R, out=out, factors=Factors(), config=config)
-
-
-def whiten_update_(
-    param: Tensor,
-    G: Tensor,
-    P_L: Tensor | None,
-    P_R: Tensor | None,
-    *,
-    lr: Tensor,
-    weight_decay: float = 0.0,
-    scale: float = 1.0,
-    maximize: bool = False,
-    found_inf: Tensor | None = None,
-    config: RotationConfig | None = None,
-) -> None:
-    """Update param = (1 - lr·weight_decay)·param - lr·scale·P_L G P_R."""
-    whiten_update_foreach_(
-        [param],
-        [G],
-        [P_L],
-        [P_R],
-        lr=lr,
-        weight_decay=weight_decay,
-        scale=[scale],
-        maximize=maximize,
-        found_inf=[found_inf],
-        config=config,
-    )
 
 
 def whiten_update_foreach_(
@@ -74,7 +39,7 @@ def whiten_update_foreach_(
     found_inf: Sequence[Tensor | None],
     config: RotationConfig | None = None,
 ) -> None:
-    """Update every parameter of a list along its whitened matrix."""
+    """Update param = (1 - lr·weight_decay)·param - lr·scale·P_L G P_R of every item."""
     signed = [-factor if maximize else factor for factor in scale]
     scalars = _scalars(signed, found_inf, lr, weight_decay, param[0].device)
     with dense_lists(param) as (weights,):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kpop_kernels._schema import OPERATORS
+from kpop_kernels.backends import complete
 from kpop_kernels.backends import triton as backend
 from kpop_kernels.tuning import BlockwiseConfig
 from tests.emulation.triton.guarded import mutant
@@ -26,14 +27,27 @@ def imported(file: str) -> ModuleType:
     return import_module(f"{backend.__name__}.{file}")
 
 
+def file_name(op: str) -> str:
+    """Return the file that implements an operator, or else that on lists of its items."""
+    lists = (operator.name for operator in OPERATORS.values() if operator.single is OPERATORS[op])
+    return backend.FILES.get(op) or backend.FILES[next(lists)]
+
+
 def file_of(op: str) -> ModuleType:
-    """Return the module that implements an operator."""
-    return imported(backend.FILES[op])
+    """Return the module that implements an operator, by itself or for lists of its items."""
+    return imported(file_name(op))
+
+
+def implementation(op: str, module: ModuleType | None = None, **options: Any) -> Callable[..., Any]:
+    """Return an operator as the backend completes it, of a module that may stand in for its own, with options."""
+    module = module or file_of(op)
+    found = {name: partial(getattr(module, name), **options) for name in OPERATORS if hasattr(module, name)}
+    return complete(found)[op]
 
 
 def in_few_programs(op: str) -> Callable[..., Any]:
     """Return an operator on blocks behind the package's checks, for millions of elements."""
-    return OPERATORS[op].guarded(partial(getattr(file_of(op), op), config=FEW_PROGRAMS))
+    return OPERATORS[op].guarded(implementation(op, config=FEW_PROGRAMS))
 
 
 def run(
@@ -52,8 +66,7 @@ def run(
         **scalars: Its keyword arguments.
     """
     operator = OPERATORS[op]
-    implementation = getattr(module or file_of(op), op)
-    function = operator.guarded(partial(implementation, config=config) if config else implementation)
+    function = operator.guarded(implementation(op, module, **({"config": config} if config else {})))
     copies = {name: Guarded(tensor) for name, tensor in tensors.items() if tensor is not None}
     results = operator.results(*tensors.values(), **scalars) if operator.results else ()
     outputs = [Guarded(torch.empty(result.shape, dtype=result.dtype)) for result in results]
@@ -79,7 +92,7 @@ def mutated(op: str, file: str, folder: Path, old: str, new: str) -> ModuleType:
         new: What the copy has there.
     """
     module = file_of(op)
-    if file == backend.FILES[op]:
+    if file == file_name(op):
         return mutant(module, folder, {old: new})
     mutant(imported(file), folder, {old: new})
     return mutant(module, folder, {f"from .{file} import": f"from .{file}_mutant import"})

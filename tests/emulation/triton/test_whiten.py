@@ -118,8 +118,8 @@ def test_kl_factors(kinds, dtype):
         S_a, S_b = (covariance(generator, 2, k, k, dtype=dtype) for k in (m, n))
         tensors = {"S_a": S_a, "S_b": S_b, "G": G, "P_a": P_a, "P_b": P_b}
         module = operators.file_of("kl_gram_ema_")
-        run = partial(module.kl_gram_ema_, symmetric=SYMMETRIC)
-        holder = type("Module", (), {"kl_gram_ema_": staticmethod(run)})
+        run = partial(module.kl_gram_ema_foreach_, symmetric=SYMMETRIC)
+        holder = type("Module", (), {"kl_gram_ema_foreach_": staticmethod(run)})
         ours = operators.run("kl_gram_ema_", tensors, module=holder, config=CONFIG, beta=0.9, eps=1e-3)
         oracle = kl_gram_ema(*tensors.values(), beta=0.9, eps=1e-3)
         composite = S_a.clone(), S_b.clone()
@@ -150,7 +150,8 @@ def test_kl_factors_of_a_list_are_those_of_its_items(interpreted):
         # Tensors that are not aligned are multiplied apart from those that are.
         assert sorted(interpreted) == ["product_kernel"] * 4 + ["symmetric_product_kernel"] * 2
         for (G, P_a, P_b), S_a, S_b, *results in zip(items, *S, *ours, strict=True):
-            module.kl_gram_ema_(S_a, S_b, G, P_a, P_b, **scalars, **options)
+            alone = [[tensor] for tensor in (S_a, S_b, G, P_a, P_b)]
+            module.kl_gram_ema_foreach_(*alone, **scalars, **options)
             assert_same_bits(results, [S_a, S_b])
 
 

@@ -15,20 +15,22 @@ def launch(*, original: bool = False) -> None:
     blocks = [
         block.view(1, -1) if block.numel() == NUMEL else block for block in (*affine(256), *dynamic(256))
     ]
-    kron_adam8.kron_adam8_(
-        param,
-        grad,
-        *blocks,
-        None,
-        None,
+    kron_adam8.kron_adam8_foreach_(
+        [param],
+        [grad],
+        *([block] for block in blocks),
+        [None],
+        [None],
         lr=torch.tensor(0.1),
         beta1=0.9,
         beta2=0.95,
         eps=1e-8,
         weight_decay=0.1,
-        step=torch.tensor(7.0),
+        step=[torch.tensor(7.0)],
         seed=0,
-        stream=0,
+        stream=[0],
+        offset=[0],
+        found_inf=[None],
         exp_avg_basis="original" if original else "rotated",
     )
 
