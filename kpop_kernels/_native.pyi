@@ -8,6 +8,9 @@ CUDA_COMPILED: bool
 _BasisBatch = tuple[int, int, int, int, int, int, int, int]
 """S, the basis so far, the new one, eigenvalues, change of basis, flags; number of matrices, n."""
 
+_Matrices = tuple[int, int, int, bool, bool]
+"""Number of matrices, rows, columns, and whether each has a left and a right factor of its own."""
+
 class Float(Enum):
     """Element types of tensors that are computed in float32."""
 
@@ -86,9 +89,7 @@ class Cpu:
     ) -> None: ...
     def kron_adam(
         self,
-        batches: Sequence[
-            tuple[int, int, int, int, int, int, tuple[int, int, int, bool, bool], float, float]
-        ],
+        batches: Sequence[tuple[int, int, int, int, int, int, _Matrices, float, float]],
         *,
         beta1: float,
         one_minus_beta1: float,
@@ -103,7 +104,7 @@ class Cpu:
     ) -> None: ...
     def kron_adam8(
         self,
-        batches: Sequence[tuple[BlockItem, int, int, tuple[int, int, int, bool, bool], float, float, int]],
+        batches: Sequence[tuple[BlockItem, int, int, _Matrices, float, float, int]],
         *,
         block_size: int,
         scalars: Adam8Step,
@@ -135,7 +136,7 @@ class Cpu:
     ) -> None: ...
     def two_sided(
         self,
-        batches: Sequence[tuple[int, int, int, int, tuple[int, int, int, bool, bool], float, float]],
+        batches: Sequence[tuple[int, int, int, int, _Matrices, float, float]],
         *,
         left_transposed: bool,
         right_transposed: bool,
@@ -217,6 +218,7 @@ class Cpu:
         self, batch: _BasisBatch, vectors: int, values: int, *, shift: float, sort: bool, threads: int
     ) -> None: ...
 
+_Values = tuple[int, Float]
 _KronShape = tuple[tuple[int, bool], tuple[int, bool], int, int, int]
 """Q_L and Q_R, each an address and whether there is one for each matrix; number of matrices, rows, columns."""
 
@@ -244,15 +246,7 @@ class Cuda:
         step: int,
     ) -> None: ...
     def dequantize_int8(
-        self,
-        codes: int,
-        scales: int,
-        zero_points: int,
-        count: int,
-        out: int,
-        type: Float,
-        *,
-        block_size: int,
+        self, codes: int, scales: int, zero_points: int, count: int, out: int, type: Float, *, block_size: int
     ) -> None: ...
     def quantize_dynamic8(
         self,
@@ -267,15 +261,7 @@ class Cuda:
         map: int,
     ) -> None: ...
     def dequantize_dynamic8(
-        self,
-        codes: int,
-        absmax: int,
-        count: int,
-        out: int,
-        type: Float,
-        *,
-        block_size: int,
-        map: int,
+        self, codes: int, absmax: int, count: int, out: int, type: Float, *, block_size: int, map: int
     ) -> None: ...
     def ema_int8(
         self,
@@ -367,15 +353,7 @@ class Cuda:
         step: int,
         map: int,
     ) -> None: ...
-    def stochastic_round(
-        self,
-        x: int,
-        count: int,
-        out: int,
-        *,
-        random: RandomStream,
-        step: int,
-    ) -> None: ...
+    def stochastic_round(self, x: int, count: int, out: int, *, random: RandomStream, step: int) -> None: ...
     def inverse_root(
         self,
         batches: list[tuple[int, int, int, int, int]],
@@ -390,9 +368,7 @@ class Cuda:
     ) -> None: ...
     def kron_adam(
         self,
-        batches: list[
-            tuple[tuple[int, Float], tuple[int, Float], int, int, _KronShape, tuple[int, int, int]]
-        ],
+        batches: list[tuple[_Values, _Values, int, int, _KronShape, tuple[int, int, int]]],
         *,
         lr: float,
         device_lr: int,
@@ -421,6 +397,4 @@ class Cuda:
         maximize: bool,
         original: bool,
     ) -> None: ...
-    def kron_rotate(
-        self, G: tuple[int, Float], out: tuple[int, Float], shape: _KronShape, *, inverse: bool
-    ) -> None: ...
+    def kron_rotate(self, G: _Values, out: _Values, shape: _KronShape, *, inverse: bool) -> None: ...
