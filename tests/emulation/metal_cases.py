@@ -8,10 +8,10 @@ from torch import Tensor
 from tests.emulation.metal_emulator import ORDERS
 from tests.emulation.metal_modes import MODES
 from tests.ops.blocks import BLOCK_SIZES, DTYPES, ODD_BLOCK_SIZES, awkward_tensor, values
+from tests.ops.grids import BOTH
 
 SIZES = (0, 1, 7, 255, 256, 257)
 
-BOTH = ("shared", "shared")
 PRODUCTS = (
     # batch, m, n, kinds of the left and right factor
     ((), 1, 1, BOTH),

@@ -10,12 +10,12 @@ from tests.emulation import address_sanitizer, cuda_emulator
 from tests.emulation.cuda_backend import emulated, operator
 from tests.emulation.tools import require_tool
 from tests.guards import Guarded
+from tests.ops.grids import BOTH
 from tests.ops.launch import LAYOUTS, assert_same_bits, outcome, strided
 from tests.ops.test_kron_adam8 import RANDOM, SCALARS, WRITTEN, arguments, assert_right
 
 ORDERS = cuda_emulator.ORDERS
 KERNELS = "kron_*.cu"
-BOTH = ("shared", "shared")
 SHAPES = [
     # batch, m, n, kinds of the left and right factor
     ((), 1, 1, BOTH),

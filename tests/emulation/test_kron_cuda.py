@@ -14,11 +14,11 @@ from tests.emulation.tools import require_tool
 from tests.errors import assert_accurate, unit_roundoff
 from tests.guards import Guarded
 from tests.matrices import factors, normal
+from tests.ops.grids import BOTH
 from tests.ops.launch import LAYOUTS, assert_same_bits, outcome, strided
 from tests.ops.test_kron_adam import SCALARS, WRITTEN, bound
 
 ORDERS = cuda_emulator.ORDERS
-BOTH = ("shared", "shared")
 SHAPES = [
     # batch, m, n, kinds of the left and right factor
     ((), 1, 1, BOTH),

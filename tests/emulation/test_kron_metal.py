@@ -9,13 +9,14 @@ from kpop_kernels.backends.metal import kron_adam as launcher
 from kpop_kernels.backends.metal._adam import update_scalars
 from python_ref.kron import adam
 from tests.emulation.metal_backend import require_clang, run_guarded, serve_metal
-from tests.emulation.metal_cases import BOTH, PRODUCTS
+from tests.emulation.metal_cases import PRODUCTS
 from tests.emulation.metal_emulator import ORDERS
 from tests.errors import assert_accurate, relative_error
 from tests.matrices import reflection
 from tests.ops import test_kron_adam as adam_tests
 from tests.ops import test_kron_rotate as rotate_tests
 from tests.ops.blocks import DTYPES
+from tests.ops.grids import BOTH
 from tests.ops.launch import LAYOUTS, assert_same_bits, strided
 from tests.ops.test_kron_adam import SCALARS, SETTINGS, WRITTEN, arguments, launch
 

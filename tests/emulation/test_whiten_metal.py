@@ -8,7 +8,7 @@ from kpop_kernels.backends.metal import rebase_moments as rebase_launcher
 from kpop_kernels.backends.metal import whiten as launcher
 from python_ref.whiten import whiten_update
 from tests.emulation.metal_backend import Bands, emulate, mutated, replace_once, require_clang, serve_metal
-from tests.emulation.metal_cases import BOTH, PRODUCTS
+from tests.emulation.metal_cases import PRODUCTS
 from tests.emulation.metal_emulator import ORDERS
 from tests.emulation.test_kron_metal_planted_bugs import NARROW
 from tests.errors import relative_error
@@ -16,6 +16,7 @@ from tests.ops import test_kl_gram_ema as kl_tests
 from tests.ops import test_rebase_moments as rebase_tests
 from tests.ops import test_whiten as whiten_tests
 from tests.ops.blocks import DTYPES
+from tests.ops.grids import BOTH
 from tests.ops.launch import LAYOUTS, Launcher, assert_same_bits, outcome, strided
 
 

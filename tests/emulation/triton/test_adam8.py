@@ -9,7 +9,7 @@ from python_ref import quantize as oracle
 from tests.emulation.triton import operators
 from tests.ops.blocks import DTYPES, LARGE, assert_same, values
 from tests.ops.launch import LAYOUTS, strided
-from tests.ops.test_adam8 import awkward_arguments
+from tests.ops.test_adam8 import CHANGES, awkward_arguments
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -56,21 +56,6 @@ def test_matches_the_oracle_in_every_bit(interpreted, block_size, dtype):
 @pytest.mark.parametrize("numel", [1_000_003, LARGE])
 def test_millions_of_elements(numel):
     check(arguments(numel), config=operators.FEW_PROGRAMS)
-
-
-CHANGES = [
-    {"maximize": True},
-    {"weight_decay": 0.0},
-    {"step": 1},
-    {"step": 10**6},
-    {"beta1": 0.0},
-    {"beta1": 0.95, "beta2": 0.95},
-    {"beta1": 0.99, "beta2": 0.9},
-    {"clip": 0.5},
-    {"clip": float("inf")},
-    {"eps": 1e-3},
-    {"offset": 2**35 - 3},
-]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)

@@ -14,6 +14,7 @@ from tests.emulation.triton import operators
 from tests.errors import assert_accurate, relative_error, unit_roundoff
 from tests.matrices import factors, normal, reflection
 from tests.ops.blocks import DTYPES
+from tests.ops.grids import BOTH, SMALL_TWO_SIDED
 from tests.ops.launch import LAYOUTS, assert_same_bits, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -22,22 +23,11 @@ CONFIG = RotationConfig(block_m=16, block_n=32, block_k=16, num_warps=4, num_sta
 FEW_TILES = RotationConfig(block_m=64, block_n=512, block_k=512, num_warps=8, num_stages=2)
 WRITTEN = ("param", "exp_avg", "exp_avg_sq")
 SCALARS = {"lr": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "step": 7}
-BOTH = ("shared", "shared")
-SHAPES = [
-    # batch, m, n, kinds of the left and right factor
-    ((), 1, 1, BOTH),
-    ((), 1, 37, BOTH),
-    ((), 37, 1, BOTH),
-    ((), 3, 5, BOTH),
-    ((), 63, 65, BOTH),
-    ((), 33, 17, ("shared", "none")),
-    ((), 17, 33, ("none", "shared")),
+SHAPES = (
+    *SMALL_TWO_SIDED,
     ((), 65, 63, ("none", "none")),
-    ((3,), 17, 33, ("each", "shared")),
     ((2,), 17, 33, ("none", "each")),
-    ((0,), 5, 7, BOTH),
-    ((), 0, 7, BOTH),
-]
+)
 
 
 def arguments(batch, m, n, kinds, dtype=torch.float32, seed=0):

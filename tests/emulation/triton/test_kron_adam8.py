@@ -15,6 +15,7 @@ from tests.emulation.triton import operators
 from tests.emulation.triton.test_kron_rotate import CONFIG
 from tests.errors import assert_accurate, unit_roundoff
 from tests.matrices import factors, normal
+from tests.ops.grids import BOTH
 from tests.ops.launch import assert_same_bits
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("interpreted")
 BLOCKS = ("exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points", "exp_avg_sq_codes", "exp_avg_sq_absmax")
 ADAM = {"lr": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
 RANDOM = {"step": 7, "seed": 2**63, "stream": 3, "offset": 0}
-BOTH = ("shared", "shared")
 SHAPES = [
     ((), 1, 1, BOTH),
     ((), 3, 5, BOTH),

@@ -10,28 +10,18 @@ from python_ref.kron import rotate
 from tests.emulation.triton import operators
 from tests.errors import assert_accurate, relative_error, unit_roundoff
 from tests.matrices import factors, normal, reflection
+from tests.ops.grids import BOTH, SMALL_TWO_SIDED
 from tests.ops.launch import LAYOUTS, strided
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 CONFIG = RotationConfig(block_m=16, block_n=32, block_k=16, num_warps=4, num_stages=2)
-BOTH = ("shared", "shared")
-SHAPES = [
-    # batch, m, n, kinds of the left and right factor
-    ((), 1, 1, BOTH),
-    ((), 1, 37, BOTH),
-    ((), 37, 1, BOTH),
-    ((), 3, 5, BOTH),
-    ((), 63, 65, BOTH),
+SHAPES = (
+    *SMALL_TWO_SIDED,
     ((), 128, 128, BOTH),
-    ((), 33, 17, ("shared", "none")),
-    ((), 17, 33, ("none", "shared")),
-    ((3,), 17, 33, ("each", "shared")),
     ((2, 2), 5, 7, ("shared", "each")),
-    ((0,), 5, 7, BOTH),
-    ((), 0, 7, BOTH),
     ((), 7, 0, BOTH),
-]
+)
 
 
 def arguments(batch, m, n, kinds, dtype=torch.float32):
