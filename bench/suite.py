@@ -184,7 +184,9 @@ def _foreach(op: str, single: Callable[[torch.dtype, torch.Generator], Problem])
         tensors = {name: flat([item.tensors[name] for item in items]) for name in items[0].tensors}
         # Lists have no defaults: what an item may leave out is given.
         defaults = {k: v for k, v in OPERATORS[op].item_defaults.items() if k not in first.zero_dim}
-        return Problem(tensors, spread({**defaults, **first.scalars}), oracle, spread(first.zero_dim), first.bound)
+        return Problem(
+            tensors, spread({**defaults, **first.scalars}), oracle, spread(first.zero_dim), first.bound
+        )
 
     return build
 
