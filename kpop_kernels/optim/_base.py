@@ -18,7 +18,7 @@ from ._checks import require_choices, require_fractions, require_nonnegative
 from ._exchange import Exchange
 from ._nonfinite import Finding
 from ._refresh import refresh_due
-from ._routing import Rule, as_matrices, give_back, route, shaped_like, treatment_of, validate_rules
+from ._routing import Rule, as_matrices, give_back, route, shaped, shaped_like, treatment_of, validate_rules
 from ._updates import adam_steps_
 
 
@@ -273,7 +273,7 @@ class MatrixOptimizer(Optimizer, ABC):
         """Move parameters by Adam, in the bases that their states hold or in the plain one."""
         for bucket in buckets(work, lambda item: item.parameter):
             with self._matrices(bucket) as matrices:
-                gradients = [item.grad.reshape(W.shape) for item, W in zip(bucket, matrices, strict=True)]
+                gradients = [shaped(item.grad, W.shape) for item, W in zip(bucket, matrices, strict=True)]
                 adam_steps_(bucket, matrices, gradients, decay=self._decay(bucket[0].group))
 
     @contextmanager

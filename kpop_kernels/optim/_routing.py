@@ -159,7 +159,12 @@ def _heads(layers: list[nn.Linear], vocabulary: int) -> list[nn.Linear]:
 
 def as_matrices(tensor: Tensor, rule: Rule) -> Tensor:
     """Return a tensor seen as its rule's matrices: a view where strides allow, else a copy."""
-    return tensor if tensor.shape == rule.shape else tensor.reshape(rule.shape)
+    return shaped(tensor, rule.shape)
+
+
+def shaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor in a shape: itself if it has that, which a step asks for every gradient."""
+    return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ._capture import Approximation, Capture, SideSum
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import SIDES, accumulate, accumulate_gradients
 from ._refresh import Renewal, refresh_together
-from ._routing import Rule, Rules
+from ._routing import Rule, Rules, shaped
 from ._updates import new_rotated_state
 
 _MODES: dict[str, dict[str, Any]] = {
@@ -202,7 +202,7 @@ class KPOP(MatrixOptimizer):
         unseen = [item for item in work if not self._fed_by_hooks(item)]
         for bucket in buckets(unseen, lambda item: item.state["exp_avg"]):
             group = bucket[0].group
-            gradients = [item.grad.reshape(item.state["exp_avg"].shape) for item in bucket]
+            gradients = [shaped(item.grad, item.state["exp_avg"].shape) for item in bucket]
             normalize = group["factor_norm"] == "trace"
             accumulate_gradients(bucket, gradients, beta=group["factor_beta"], normalize=normalize)
         self._refresh(work)

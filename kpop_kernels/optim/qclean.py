@@ -19,7 +19,7 @@ from ..ops import (
 from ._buckets import Work, buckets, keep
 from ._checks import require_choices
 from ._low_rank import LowRankOptimizer, new_low_rank_state
-from ._routing import Rules
+from ._routing import Rules, shaped
 from ._updates import new_adam_state
 
 _BLOCK_SIZE = 256
@@ -189,7 +189,7 @@ class QClean(LowRankOptimizer):
         group, states = bucket[0].group, [item.state for item in bucket]
         moments = ((*_affine(state, "exp_avg"), *_dynamic(state, "exp_avg_sq")) for state in states)
         with self._matrices(bucket) as parameters:
-            gradients = [item.grad.reshape(W.shape) for item, W in zip(bucket, parameters, strict=True)]
+            gradients = [shaped(item.grad, W.shape) for item, W in zip(bucket, parameters, strict=True)]
             adam8_foreach_(
                 parameters,
                 gradients,

@@ -11,7 +11,7 @@ from ._buckets import Work, buckets
 from ._checks import require_choices, require_fractions, require_positive
 from ._factors import accumulate_gradients
 from ._refresh import Renewal, refresh_together
-from ._routing import Rules
+from ._routing import Rules, shaped
 from ._updates import new_rotated_state
 
 _FIRST_REFRESH = {"gradient": 1, "identity": 2}
@@ -128,7 +128,7 @@ class SOAP(MatrixOptimizer):
     def _update(self, work: Sequence[Work]) -> None:
         for bucket in buckets(work, lambda item: item.state["exp_avg"]):
             group = bucket[0].group
-            gradients = [item.grad.reshape(item.state["exp_avg"].shape) for item in bucket]
+            gradients = [shaped(item.grad, item.state["exp_avg"].shape) for item in bucket]
             beta = group["betas"][1] if group["shampoo_beta"] is None else group["shampoo_beta"]
             accumulate_gradients(bucket, gradients, beta=beta, normalize=False)
         self._refresh(work)
