@@ -11,9 +11,6 @@ from ._spectrum import spectrum_bound
 Rounding = Callable[[Tensor, float], Tensor]
 """What a product does to an operand that is multiplied by a scale first."""
 
-TINY = 8
-"""Up to this order there are too few roundings to average out; such matrices are computed in float64."""
-
 
 def exactly(X: Tensor, scale: float) -> Tensor:
     """Return an operand as it is."""

@@ -18,15 +18,21 @@ Steps = list[tuple[float, float, float]]
 class Products:
     """The products of batches, here computed in full where results are symmetric."""
 
+    def product(
+        self, A: Tensor, B: Tensor, *, C: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0
+    ) -> Tensor:
+        """Return alpha·A B + beta·C."""
+        return torch.bmm(A, B) if C is None else torch.baddbmm(C, A, B, beta=beta, alpha=alpha)
+
     def gram(self, X: Tensor) -> Tensor:
         """Return X Xᵀ."""
-        return torch.bmm(X, X.mT)
+        return self.product(X, X.mT)
 
     def commuting(
         self, A: Tensor, B: Tensor, *, C: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0
     ) -> Tensor:
         """Return alpha·A B + beta·C for symmetric matrices, of which A and B commute."""
-        return torch.bmm(A, B) if C is None else torch.baddbmm(C, A, B, beta=beta, alpha=alpha)
+        return self.product(A, B, C=C, alpha=alpha, beta=beta)
 
     def polynomial(self, R: Tensor, a: float, b: float, c: float) -> Tensor:
         """Return aI + bR + cR² for symmetric R."""
@@ -37,7 +43,7 @@ class Products:
 
     def apply(self, Q: Tensor, X: Tensor, *, a: float = 0.0) -> Tensor:
         """Return Q X + aX for symmetric Q."""
-        return torch.baddbmm(X, Q, X, beta=a) if a else torch.bmm(Q, X)
+        return self.product(Q, X, C=X if a else None, beta=a)
 
 
 class HalfProducts(Products):

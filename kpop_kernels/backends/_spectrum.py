@@ -8,6 +8,9 @@ from torch import Tensor
 SAFETY = 1.01
 """Margin of the bound over what is proved for exact arithmetic."""
 
+TINY = 8
+"""Up to this order there are too few roundings to average out; such matrices are computed in float64."""
+
 SMALL = 5e-4
 """Eigenvalues below so much of the largest are computed twice in float32."""
 
@@ -57,6 +60,19 @@ def spectrum_bound(S: Tensor) -> Tensor:
     rows = magnitudes.sum(-1, keepdim=True).clamp_min(torch.finfo(S.dtype).tiny)
     collatz_wielandt = (magnitudes @ rows / rows).amax((-2, -1))
     return SAFETY * torch.minimum(wolkowicz_styan, collatz_wielandt)[:, None, None]
+
+
+def tiny_eigh_root(
+    A: Tensor, p: int, damping: float, relative_damping: float, root: Tensor, bound: Tensor
+) -> None:
+    """Write (A + δI)^(-1/p) by eigenvalues in float64, and the bound; on the CPU where a GPU has no such type."""
+    n = A.shape[-1]
+    S = (A.cpu() if A.device.type == "mps" else A).to(torch.float64).reshape(-1, n, n)
+    normalized = normalize(S, damping, relative_damping)
+    factor = eigh_factor(normalized.Y, p)
+    X = factor @ factor.mT * normalized.scale(p)
+    root.copy_(((X + X.mT) / 2).reshape(root.shape))
+    bound.copy_((normalized.bound * normalized.unit).reshape(bound.shape))
 
 
 def eigh_factor(Y: Tensor, p: int) -> Tensor:

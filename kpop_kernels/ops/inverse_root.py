@@ -91,7 +91,7 @@ def inverse_root(
         Relative Frobenius error against float64, by Newton–Schulz: float32 2e-4·max(1, κ/1e4) ("cans": 5e-5
         for κ ≤ 1e3), tf32 and fp16 8e-3 for κ ≤ 1e3 and 3e-2 for κ ≤ 1e5, bf16 5e-2 for κ ≤ 1e3; four times
         that where half of the spectrum sits at λ_min. By eigh in float32: as by Newton–Schulz, and 4·κ·2⁻²⁴
-        where that is less. Up to n = 8 the iteration runs in float64, where the device has it. Eigenvalues
+        where that is less. Up to n = 8 all is in float64, on Apple GPUs in pairs of float32. Eigenvalues
         below 1e-7·L count as about that large. A zero matrix without damping gives zero. A NaN or Inf poisons
         its own matrix only, and one without a positive bound is NaN. Norms from 1e-30 to 1e30 make no difference.
 

@@ -90,6 +90,17 @@ def test_indices_reach_beyond_32_bits(monkeypatch):
     assert firsts == sorted(set(firsts)) and max(grid["threads"] for _, grid in asked) < 2**32
 
 
+def test_called_again_and_with_whole_numbers_it_gives_the_same_bits(backend):
+    """Elsewhere a second call ended the process, and so did a number of another type than the matrix."""
+    X, C = normal(2, 20, 7), normal(2, 20, 20, seed=1)
+    for dtype in DTYPES:
+        narrow, addend = X.to(dtype), (C + C.mT).to(dtype)
+        expected = backend.syrk(narrow, C=addend, alpha=1.0, beta=1.0, side="left")
+        for number in (1.0, 1, True):
+            again = backend.syrk(narrow, C=addend, alpha=number, beta=number, side="left")
+            assert torch.equal(again, expected)
+
+
 def planted(monkeypatch, edit):
     """Return the product of a kernel whose source is edited, in every order of threads."""
     results = []

@@ -69,6 +69,17 @@ def test_eigh_is_as_exact_as_the_iteration(backend, n, p, spectrum):
         assert torch.equal(root, root.mT)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("p", [1, 2, 4])
+def test_eigh_of_tiny_orders_is_float64s(backend, n, p):
+    """Float32 exceeds what is stated at order 3, by eigenvalues too: for one matrix of twenty."""
+    A = spd(n, 1e5, "power", batch=200)
+    root, bound = backend.inverse_root(A, p, **root_options(method="eigh"))
+    assert relative_error(root, true_inverse_root(A, p)) <= 2 * UNIT
+    assert torch.equal(root, root.mT)
+    torch.testing.assert_close(bound.double(), spectrum_bound(A), rtol=1e-6, atol=0)
+
+
 def test_eigh_that_gives_up_is_retried_in_float64(backend, monkeypatch):
     solve, dtypes = torch.linalg.eigh, []
 

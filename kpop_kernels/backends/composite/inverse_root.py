@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..._schema import compute_dtype
 from .. import _lists
-from .._coupled import TINY, Rounding, exactly, iterated_root
-from .._spectrum import eigh_factor, normalize
+from .._coupled import Rounding, exactly, iterated_root
+from .._spectrum import TINY, eigh_factor, normalize
 from .symmetric import mirror
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ... import coefficients
 from ...tuning import ANY_STEPS, most_steps
-from .._spectrum import Normalized, eigh_factor
+from .._spectrum import TINY, Normalized, eigh_factor, tiny_eigh_root
 from .native import kernels, threads
 from .symmetric import syrk
 
@@ -88,6 +88,9 @@ def _eigh_root(
     A: Tensor, root: Tensor, bound: Tensor, p: int, damping: float, relative_damping: float
 ) -> None:
     n = A.shape[-1]
+    if n <= TINY:
+        tiny_eigh_root(A, p, damping, relative_damping, root, bound)
+        return
     source, Y = _readable(A), torch.empty(A.numel() // n**2, n, n)
     found = torch.empty(len(Y), 1, 1)
     kernels().normalize(

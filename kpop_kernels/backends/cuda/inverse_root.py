@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ... import coefficients
-from .._spectrum import eigh_factor, normalize
+from .._spectrum import TINY, eigh_factor, normalize, tiny_eigh_root
 from .native import FLOATS, dense, kernels
 
 LARGEST = 128
@@ -101,6 +101,9 @@ def _eigh_root(
     n = A.shape[-1]
     if not A.numel():
         bound.zero_()
+        return
+    if n <= TINY:
+        tiny_eigh_root(A, p, damping, relative_damping, root, bound)
         return
     normalized = normalize(A.to(torch.float32).reshape(-1, n, n), damping, relative_damping)
     factor = eigh_factor(normalized.Y, p)

@@ -6,7 +6,7 @@
 // until they diverge. Y and Z lie in threadgroup memory as the upper 8 x 8 blocks, column after column, 9216
 // bytes each; P, which would not fit beside them, is made in two halves of 4 block columns, 8192 bytes. The
 // matrix is padded with a diagonal of ones.
-#include "exact.metal"
+#include "root_scale.metal"
 #include <metal_simdgroup_matrix>
 
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -19,8 +19,6 @@ constant constexpr uint kUpper = 2304;  // elements of them
 constant constexpr uint kFirstHalf = 10;  // upper blocks in the first 4 block columns
 constant constexpr uint kThreads = 256;
 constant constexpr uint kSimdgroups = 8;
-constant constexpr float kSafety = 1.01f;
-constant constexpr float kSmallest = 0x1p-126f;
 
 // Where a thread is in its group.
 struct Thread {
@@ -268,17 +266,6 @@ static inline uint load_symmetric(device const float* A, uint n, threadgroup flo
     X[e] = value;
   }
   return group_max(largest, partial, own);
-}
-
-// 2^exponent, for exponents of normal numbers.
-static inline float power_of_two(int exponent) {
-  return as_type<float>(uint(exponent + 127) << 23);
-}
-
-// Exponent of the power of 16 that takes out the size of the entries and has exact roots.
-static inline int unit_exponent(float largest) {
-  const int exponent = int(as_type<uint>(largest) >> 23) - 127;
-  return clamp(((exponent + 128) & ~3) - 128, -120, 120);
 }
 
 // out <- scale X, or zero or NaN where there is no root.

@@ -1,4 +1,7 @@
-"""Inverse roots on Apple GPUs: small matrices in threadgroup memory from the first step to the last."""
+"""Inverse roots on Apple GPUs: small matrices in threadgroup memory from the first step to the last.
+
+Up to order 8 the kernel computes with pairs of floats, for there is no float64.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,14 +10,15 @@ import torch
 from torch import Tensor
 
 from .. import _lists
-from .._spectrum import eigh_factor, normalize, spectrum_bound
+from .._spectrum import TINY, eigh_factor, normalize, spectrum_bound, tiny_eigh_root
 from . import _shader
+from ._torch_products import product
 from .symmetric import symm_mm, syrk
 
 LARGEST_ORDER = 64
 """Up to which a matrix has room in threadgroup memory."""
 
-_THREADS = 256
+_THREADS = {"inverse_root": 256, "tiny_root": 64}
 
 # A dispatch that takes long is stopped while a display is attached: so many take 50 ms on the slowest.
 _MATRICES_PER_LAUNCH = 2048
@@ -39,7 +43,9 @@ def inverse_root(
         bound.zero_()
         return
     S = A.to(torch.float32).reshape(-1, n, n)
-    if method == "eigh":
+    if method == "eigh" and n <= TINY:
+        tiny_eigh_root(S, p, damping, relative_damping, root, bound)
+    elif method == "eigh":
         _eigh_root(S, p, damping, relative_damping, root, bound)
     elif n <= LARGEST_ORDER:
         options = [damping, relative_damping, *schedule, *second_stage]
@@ -60,17 +66,18 @@ def _small_roots(
 ) -> None:
     n = S.shape[-1]
     S = S.contiguous()
+    name = "tiny_root" if n <= TINY else "inverse_root"
     roots, bounds = torch.empty_like(S), torch.empty(len(S), dtype=torch.float32, device=S.device)
     for first in range(0, len(S), _MATRICES_PER_LAUNCH):
         matrices = slice(first, first + _MATRICES_PER_LAUNCH)
-        _shader.kernel("inverse_root", "inverse_root")(
+        _shader.kernel(name, name)(
             S[matrices],
             roots[matrices],
             bounds[matrices],
             [n, p, *steps],
             list(map(float, options)),
-            threads=len(bounds[matrices]) * _THREADS,
-            group_size=_THREADS,
+            threads=len(bounds[matrices]) * _THREADS[name],
+            group_size=_THREADS[name],
         )
     root.copy_(roots.reshape(root.shape))
     bound.copy_(bounds.reshape(bound.shape))
@@ -102,7 +109,7 @@ def _iterate(Y: Tensor, schedule: Sequence[float]) -> tuple[Tensor, Tensor]:
     Z, P = torch.eye(Y.shape[-1], dtype=Y.dtype, device=Y.device).expand_as(Y), Y
     for step, (a, b) in enumerate(zip(schedule[::2], schedule[1::2], strict=True)):
         if step:
-            P = torch.bmm(Z, Y)
+            P = product(Z, Y)
         next_Y, next_Z = torch.empty_like(Y), torch.empty_like(Y)
         symm_mm(Y, P, C=Y, alpha=b, beta=a, out=next_Y)
         symm_mm(P, Z, C=Z, alpha=b, beta=a, out=next_Z)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _polar
+from ._torch_products import HalfProducts, Products
 from .symmetric import symm_mm, syrk
 
 # Below, the launch and the mirrored store cost more than half of the multiply-adds saves.
@@ -27,8 +28,8 @@ def newton_schulz_foreach(X: Sequence[Tensor], out: Sequence[Tensor], **options:
 def _products(*X: Tensor) -> _polar.Products:
     large = any(min(item.shape[-2:]) >= LEAST_ORDER for item in X)
     if not large or _has_matrix_units():
-        return _polar.Products()
-    return _polar.HalfProducts(symm_mm, syrk, lambda batch, n, k: True)
+        return Products()
+    return HalfProducts(symm_mm, syrk, lambda batch, n, k: True)
 
 
 @lru_cache

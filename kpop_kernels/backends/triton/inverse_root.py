@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from ...tuning import ProductConfig
-from .._coupled import TINY
 from .._lists import by_size, scatter, stack
-from .._spectrum import eigh_factor, normalize
+from .._spectrum import TINY, eigh_factor, normalize
 from . import grouped
 from .coupled import Products, Step, coupled_newton_schulz
 from .spectrum import normalize_

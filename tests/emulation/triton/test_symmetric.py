@@ -7,7 +7,7 @@ from kpop_kernels.backends import composite
 from kpop_kernels.tuning import LARGE, LARGE_IN_REGISTERS, SMALL, ProductConfig, product_config
 from python_ref import gram as gram_oracle
 from python_ref import symmetric as oracle
-from tests.emulation.triton import operators
+from tests.emulation.triton import interpreter, operators
 from tests.errors import assert_accurate
 from tests.ops.launch import LAYOUTS, strided
 
@@ -131,6 +131,19 @@ def test_the_same_bits_twice_and_in_a_batch():
     first = check("syrk", {"X": X}, C=None, beta=0.0, side="left")
     assert torch.equal(check("syrk", {"X": X}, C=None, beta=0.0, side="left"), first)
     assert torch.equal(check("syrk", {"X": X[1]}, C=None, beta=0.0, side="left"), first[1])
+
+
+@pytest.mark.parametrize(("batch", "n"), [(129, 4096), (1, 46400)])
+def test_tiles_behind_2_to_the_31_elements_find_their_place(batch, n):
+    """Only the last tile is computed; what it does not touch of 4 GB is never there."""
+    X = torch.zeros(batch, n, 16, dtype=torch.bfloat16)
+    X[-1, -64:] = normal(64, 16, dtype=torch.bfloat16)
+    out = torch.empty(batch, n, n, dtype=torch.bfloat16)
+    config = ProductConfig(block=64, block_k=16, num_warps=4, num_stages=3)
+    with interpreter.last_programs(1):
+        operators.file_of("syrk").syrk(X, C=None, alpha=1.0, beta=0.0, side="left", out=out, config=config)
+    tile = X[-1, -64:].double()
+    assert_accurate(out[-1, -64:, -64:], (tile @ tile.mT).bfloat16(), tile @ tile.mT, bound=8e-3)
 
 
 def test_shipped_configurations():
