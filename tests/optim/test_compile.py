@@ -50,6 +50,7 @@ def test_a_compiled_step_is_the_step_and_compiles_nothing_from_the_third_on(case
     assert_identical(result, trained(case, compiled=False)[0])
 
 
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`-wrapped function")
 def test_a_step_that_the_compiler_looks_into_is_compiled_again_when_it_renews(monkeypatch):
     """What the tests of this file would see if steps were not kept from the compiler."""
     monkeypatch.setattr(MatrixOptimizer, "_step", MatrixOptimizer._step.__wrapped__)
