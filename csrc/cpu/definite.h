@@ -42,23 +42,25 @@ KPOP_INLINE Tile solve(const float* U, const float* inverses, Tile t) {
 // factor is left in `U`, of the size of A.
 inline bool is_definite(const float* A, int64_t count, float shift, float* U) {
   const int64_t n = count * TILE;
-  float inverses[TILE];
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t j = i; j < count; ++j) {
-      const Tile above = multiply(Columns{U + i * TILE * n}, U + j * TILE * n, i * TILE);
-      Tile tile = load_tile(A + tile_offset(i, j, n), TILE);
+  float inverses[TILE] = {};
+  bool definite = true;
+  for (int64_t i = 0; i < count && definite; ++i)
+    for (int64_t j = i; j < count && definite; j += BESIDE)
+      multiply_each(Columns{U + i * TILE * n}, U + j * TILE * n, TILE * n, i * TILE, beside(j, count),
+                    [&](int64_t c, const Tile& above) {
+                      Tile tile = load_tile(A + tile_offset(i, j + c, n), TILE);
 #pragma GCC unroll 16
-      for (int r = 0; r < TILE; ++r) tile.row[r] -= above.row[r];
-      float* const target = U + tile_offset(i, j, n);
-      if (i < j) {
-        store_tile(target, TILE, solve(U + tile_offset(i, i, n), inverses, tile));
-        continue;
-      }
-      store_tile(target, TILE, tile);
-      for (int r = 0; r < TILE; ++r) target[r * TILE + r] -= shift;
-      if (!factorize(load_tile(target, TILE), target, inverses)) return false;
-    }
-  return true;
+                      for (int r = 0; r < TILE; ++r) tile.row[r] -= above.row[r];
+                      float* const target = U + tile_offset(i, j + c, n);
+                      if (i < j + c) {
+                        store_tile(target, TILE, solve(U + tile_offset(i, i, n), inverses, tile));
+                        return;
+                      }
+                      store_tile(target, TILE, tile);
+                      for (int r = 0; r < TILE; ++r) target[r * TILE + r] -= shift;
+                      definite = factorize(load_tile(target, TILE), target, inverses);
+                    });
+  return definite;
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 //
 // A matrix with `depth` rows is cut into panels of TILE columns, each stored row after row: element (k, TILE p + j) of
 // the matrix is at panels[(p depth + k) TILE + j]. A product AᵀB reads a panel of A and one of B from one end to the
-// other: TILE broadcasts, one load and TILE multiply-adds a row. Panels are padded with zeros to whole tiles.
+// other: TILE broadcasts, one load and TILE multiply-adds a row. Where registers are few and short, three panels of B
+// share the broadcasts. Panels are padded with zeros to whole tiles.
 #pragma once
 #include "intrinsics.h"
 #include "parallel.h"
@@ -127,7 +128,79 @@ KPOP_INLINE Tile multiply_lower(Factor factor, const float* __restrict b, int64_
 #endif
 }
 
-// Which tiles a member of a team takes: every size-th one.
+// How many tiles side by side are computed together. With 32 registers one tile keeps the multiply-adds busy; with 16,
+// one would wait for its broadcasts, and four rows of three tiles do not: 12 sums, a row of each panel, a broadcast.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int BESIDE = 1;
+#else
+constexpr int BESIDE = 3;
+#endif
+
+// COUNT tiles side by side: TILE rows of the left factor times as many panels, `stride` floats apart. Each sum is added
+// up in the order of `multiply`.
+template <int COUNT, class Factor>
+__attribute__((noinline)) void multiply_beside(Factor factor, const float* __restrict b, int64_t stride, int64_t depth,
+                                               Tile* __restrict tiles) {
+  constexpr int ROWS = 4;
+  for (int first = 0; first < TILE; first += ROWS) {
+    Row sums[ROWS][COUNT];
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 16
+      for (int c = 0; c < COUNT; ++c) sums[i][c] = Row{};
+    for (int64_t k0 = 0; k0 < depth; k0 += factor.run(depth)) {
+      const float* __restrict a = factor.from(k0) + Factor::ROW * first;
+      for (int64_t k = 0; k < factor.run(depth); ++k) {
+        Row row[COUNT];
+#pragma GCC unroll 16
+        for (int c = 0; c < COUNT; ++c) row[c] = load(b + stride * c + TILE * (k0 + k));
+#pragma GCC unroll 16
+        for (int i = 0; i < ROWS; ++i) {
+          const float element = a[Factor::DEPTH * k + Factor::ROW * i];
+#pragma GCC unroll 16
+          for (int c = 0; c < COUNT; ++c) sums[i][c] = multiply_add(element, row[c], sums[i][c]);
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 16
+      for (int c = 0; c < COUNT; ++c) tiles[c].row[first + i] = sums[i][c];
+  }
+}
+
+// Calls store(c, tile) for the `count` tiles, BESIDE at most, of TILE rows of the left factor times as many panels.
+template <class Factor, class Store>
+KPOP_INLINE void multiply_each(Factor factor, const float* b, int64_t stride, int64_t depth, int64_t count,
+                               const Store& store) {
+  if constexpr (BESIDE == 1) {
+    store(0, multiply(factor, b, depth));
+  } else {
+    Tile tiles[BESIDE];
+    if (count == 3)
+      multiply_beside<3>(factor, b, stride, depth, tiles);
+    else if (count == 2)
+      multiply_beside<2>(factor, b, stride, depth, tiles);
+    else
+      tiles[0] = multiply(factor, b, depth);
+    for (int64_t c = 0; c < count; ++c) store(c, tiles[c]);
+  }
+}
+
+// The number of tiles from j on that are computed together.
+KPOP_INLINE int64_t beside(int64_t j, int64_t end) { return end - j < BESIDE ? end - j : BESIDE; }
+
+// Calls visit(p, k) for the rows from k on of panel p, tile by tile, of all panels that a member of a team packs: those
+// that share a cache line of the matrix go together, so that it is read once.
+template <class Visit>
+KPOP_INLINE void each_packed(int64_t panels, int64_t depth, Team team, const Visit& visit) {
+  constexpr int64_t SHARING = TILE < 16 ? 16 / TILE : 1;
+  for (int64_t from = SHARING * team.rank; from < panels; from += SHARING * team.size)
+    for (int64_t k = 0; k < depth; k += TILE)
+      for (int64_t p = from; p < from + SHARING && p < panels; ++p) visit(p, k);
+}
+
+// Which groups of tiles a member of a team takes: every size-th one.
 struct Turns {
   int size, left;
   explicit Turns(Team team) : size(team.size), left(team.rank) {}
@@ -144,22 +217,35 @@ template <class Factor, class Store>
 KPOP_INLINE void symmetric_product(Factor A, const float* B, int64_t count, int64_t depth, Team team,
                                    const Store& store) {
   Turns turns(team);
-  for (int64_t j = 0; j < count; ++j) {
-    const float* b = B + j * TILE * depth;
-    if (turns.mine()) store(j, j, multiply_lower(A.tile(j), b, depth));
-    for (int64_t i = j + 1; i < count; ++i)
-      if (turns.mine()) store(i, j, multiply(A.tile(i), b, depth));
-  }
+  const int64_t stride = TILE * depth;
+  for (int64_t j = 0; j < count; j += BESIDE)
+    for (int64_t i = j; i < count; ++i) {
+      if (!turns.mine()) continue;
+      const float* b = B + j * stride;
+      if (i == j)
+        store(j, j, multiply_lower(A.tile(j), b, depth));
+      else
+        multiply_each(A.tile(i), b, stride, depth, beside(j, i + 1),
+                      [&](int64_t c, const Tile& tile) { store(i, j + c, tile); });
+    }
 }
 
-// Calls store(i, j, tile) for all tiles of a product.
+// Calls store(i, j, tile) for all rows x cols tiles of a product of a left factor and panels that are `stride` apart.
 template <class Factor, class Store>
-KPOP_INLINE void full_product(Factor A, const float* B, int64_t count, int64_t depth, Team team,
-                              const Store& store) {
+KPOP_INLINE void full_product(Factor A, int64_t rows, const float* B, int64_t stride, int64_t cols, int64_t depth,
+                              Team team, const Store& store) {
   Turns turns(team);
-  for (int64_t j = 0; j < count; ++j)
-    for (int64_t i = 0; i < count; ++i)
-      if (turns.mine()) store(i, j, multiply(A.tile(i), B + j * TILE * depth, depth));
+  for (int64_t j = 0; j < cols; j += BESIDE)
+    for (int64_t i = 0; i < rows; ++i)
+      if (turns.mine())
+        multiply_each(A.tile(i), B + j * stride, stride, depth, beside(j, cols),
+                      [&](int64_t c, const Tile& tile) { store(i, j + c, tile); });
+}
+
+// The same of square matrices of `count` tiles a side.
+template <class Factor, class Store>
+KPOP_INLINE void full_product(Factor A, const float* B, int64_t count, int64_t depth, Team team, const Store& store) {
+  full_product(A, count, B, TILE * depth, count, depth, team, store);
 }
 
 // Square matrices of n = count TILE rows in panels: where tile (i, j) lies.

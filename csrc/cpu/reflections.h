@@ -111,18 +111,22 @@ void block_factor(const float* V, int64_t rows, const float* tau, float* negativ
   store_tile(transposed_negative, TILE, transposed(T));
 }
 
-// C <- C + V (Fᵀ VᵀC) for one panel C, F being -T or its transpose.
-KPOP_INLINE void reflect_panel(const float* V, const float* F, float* C, int64_t rows) {
-  float inner[TILE * TILE], weights[TILE * TILE];
-  store_tile(inner, TILE, multiply(Columns{V}, C, rows));
-  store_tile(weights, TILE, multiply(Columns{F}, inner, TILE));
-  for (int64_t k = 0; k < rows; k += TILE) {
-    const Tile change = multiply(Rows{V + k * TILE, rows}, weights, TILE);
-    Tile c = load_tile(C + k * TILE, TILE);
+// C <- C + V (Fᵀ VᵀC) for `count` panels C, BESIDE at most, that are `stride` floats apart; F is -T or its transpose.
+KPOP_INLINE void reflect_panels(const float* V, const float* F, float* C, int64_t stride, int64_t count, int64_t rows) {
+  constexpr int64_t SIZE = TILE * TILE;
+  float inner[BESIDE * SIZE], weights[BESIDE * SIZE];
+  multiply_each(Columns{V}, C, stride, rows, count,
+                [&](int64_t c, const Tile& tile) { store_tile(inner + c * SIZE, TILE, tile); });
+  multiply_each(Columns{F}, inner, SIZE, TILE, count,
+                [&](int64_t c, const Tile& tile) { store_tile(weights + c * SIZE, TILE, tile); });
+  for (int64_t k = 0; k < rows; k += TILE)
+    multiply_each(Rows{V + k * TILE, rows}, weights, SIZE, TILE, count, [&](int64_t c, const Tile& change) {
+      float* const target = C + c * stride + k * TILE;
+      Tile tile = load_tile(target, TILE);
 #pragma GCC unroll 16
-    for (int r = 0; r < TILE; ++r) c.row[r] += change.row[r];
-    store_tile(C + k * TILE, TILE, c);
-  }
+      for (int r = 0; r < TILE; ++r) tile.row[r] += change.row[r];
+      store_tile(target, TILE, tile);
+    });
 }
 
 // Factors A, square with count TILE rows, in place.
@@ -137,8 +141,8 @@ void factor(float* A, int64_t count, Reflectors reflectors, Team team) {
       block_factor(V, rows, tau, reflectors.negative + at, reflectors.transposed_negative + at);
     }
     team.wait();
-    for (int64_t c = p + 1 + team.rank; c < count; c += team.size)
-      reflect_panel(V, reflectors.negative + at, A + tile_offset(p, c, n), rows);
+    for (int64_t c = p + 1 + BESIDE * team.rank; c < count; c += BESIDE * team.size)
+      reflect_panels(V, reflectors.negative + at, A + tile_offset(p, c, n), TILE * n, beside(c, count), rows);
     team.wait();
   }
 }
@@ -146,13 +150,19 @@ void factor(float* A, int64_t count, Reflectors reflectors, Team team) {
 // Writes the orthogonal factor to Q.
 void form_orthogonal(const float* A, int64_t count, Reflectors reflectors, float* Q, Team team) {
   const int64_t n = count * TILE;
-  for (int64_t c = team.rank; c < count; c += team.size) {
-    float* panel = Q + c * TILE * n;
-    for (int64_t i = 0; i < n * TILE; i += TILE) store(panel + i, Row{});
-    for (int j = 0; j < TILE; ++j) panel[(c * TILE + j) * TILE + j] = 1;
-    for (int64_t p = c; p >= 0; --p)
-      reflect_panel(A + tile_offset(p, p, n), reflectors.transposed_negative + p * TILE * TILE, panel + p * TILE * TILE,
-                    n - p * TILE);
+  for (int64_t c = BESIDE * team.rank; c < count; c += BESIDE * team.size) {
+    const int64_t end = c + beside(c, count);
+    for (int64_t j = c; j < end; ++j) {
+      float* panel = Q + j * TILE * n;
+      for (int64_t i = 0; i < n * TILE; i += TILE) store(panel + i, Row{});
+      for (int l = 0; l < TILE; ++l) panel[(j * TILE + l) * TILE + l] = 1;
+    }
+    // A reflector leaves panels before its own, unit vectors so far, as they are.
+    for (int64_t p = end - 1; p >= 0; --p) {
+      const int64_t first = c > p ? c : p;
+      reflect_panels(A + tile_offset(p, p, n), reflectors.transposed_negative + p * TILE * TILE,
+                     Q + tile_offset(p, first, n), TILE * n, end - first, n - p * TILE);
+    }
   }
   team.wait();
 }

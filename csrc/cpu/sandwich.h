@@ -48,14 +48,11 @@ __attribute__((noinline)) inline void pack(const float* data, int64_t rows, int6
                                            float* panels, Team team, int64_t panel_depth = 0) {
   const int64_t depth = transpose ? cols : rows, width = transpose ? rows : cols;
   if (!panel_depth) panel_depth = padded(depth);
-  for (int64_t p = team.rank; p < tiles(width); p += team.size) {
-    float* panel = panels + p * TILE * panel_depth;
-    for (int64_t k = 0; k < depth; k += TILE) {
-      const int64_t row = transpose ? p * TILE : k, col = transpose ? k : p * TILE;
-      const Tile tile = load_part(data + row * cols + col, cols, rows - row, cols - col);
-      store_tile(panel + k * TILE, TILE, transpose ? transposed(tile) : tile);
-    }
-  }
+  each_packed(tiles(width), depth, team, [=](int64_t p, int64_t k) {
+    const int64_t row = transpose ? p * TILE : k, col = transpose ? k : p * TILE;
+    const Tile tile = load_part(data + row * cols + col, cols, rows - row, cols - col);
+    store_tile(panels + (p * panel_depth + k) * TILE, TILE, transpose ? transposed(tile) : tile);
+  });
 }
 
 // Panels of a matrix that are perhaps parts of longer ones.
@@ -72,10 +69,7 @@ struct Panels {
 // Calls store(i, j, tile) for all tiles of AᵀB.
 template <class Store>
 KPOP_INLINE void product(Panels A, int64_t rows, Panels B, int64_t cols, int64_t depth, Team team, const Store& store) {
-  Turns turns(team);
-  for (int64_t j = 0; j < tiles(cols); ++j)
-    for (int64_t i = 0; i < tiles(rows); ++i)
-      if (turns.mine()) store(i, j, multiply(Columns{A.at(0, i)}, B.at(0, j), depth));
+  full_product(Transposed{A.data, A.depth}, tiles(rows), B.data, TILE * B.depth, tiles(cols), depth, team, store);
 }
 
 // The same with panels as deep as the product.

@@ -16,17 +16,13 @@ struct Shape {
 
 // Packs rows [from, from + depth) of an operand, of which the matrix has `total`, into panels.
 void pack(const Operand& operand, Shape shape, int64_t from, int64_t total, float* panels, Team team) {
-  for (int64_t p = team.rank; p < tiles(shape.n); p += team.size) {
-    float* panel = panels + p * TILE * shape.depth;
-    const int64_t cols = shape.n - p * TILE;
-    for (int64_t k = 0; k < shape.depth; k += TILE) {
-      const int64_t rows = shape.depth - k;
-      const Tile tile = operand.depth_major
-                            ? load_part(operand.data + (from + k) * shape.n + p * TILE, shape.n, rows, cols)
-                            : transposed(load_part(operand.data + p * TILE * total + from + k, total, cols, rows));
-      store_part(panel + k * TILE, TILE, rows, TILE, tile);
-    }
-  }
+  each_packed(tiles(shape.n), shape.depth, team, [=](int64_t p, int64_t k) {
+    const int64_t rows = shape.depth - k, cols = shape.n - p * TILE;
+    const Tile tile = operand.depth_major
+                          ? load_part(operand.data + (from + k) * shape.n + p * TILE, shape.n, rows, cols)
+                          : transposed(load_part(operand.data + p * TILE * total + from + k, total, cols, rows));
+    store_part(panels + (p * shape.depth + k) * TILE, TILE, rows, TILE, tile);
+  });
 }
 
 int64_t panel_floats(const SymmetricItem& item) {

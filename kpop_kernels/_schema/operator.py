@@ -70,6 +70,11 @@ class Operator:
         return (*re.findall(r"!\)(?:\[\])?\??\s+(\w+)", self.arguments), *self.outputs)
 
     @cached_property
+    def written_names(self) -> frozenset[str]:
+        """The same, to look names up."""
+        return frozenset(self.written)
+
+    @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Names of the output arguments of the ``out`` overload."""
         if self.results is None:
@@ -121,6 +126,24 @@ class Operator:
             return result
 
         return functional
+
+    def unguarded(
+        self, implementation: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Callable[..., Any]]:
+        """Return a backend's function as overloads without checks, for calls that are like a checked one."""
+        if self.results is None:
+            return {"": implementation}
+        inputs = {name: value for name, value in kwargs.items() if name not in self.outputs}
+        results, device = self.results(*args, **inputs), self.deciding(args, inputs)[0].device
+
+        def functional(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+            if out is None:
+                outputs = tuple(_empty(result, device) for result in results)
+                out = outputs[0] if self.result_count == 1 else outputs
+            implementation(*args, out=out, **kwargs)
+            return out
+
+        return self.overloads(functional)
 
     def overloads(self, implementation: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
         """Return a guarded implementation as the overloads that torch dispatches to."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .._schema import OPERATORS, Operator
+from .._schema.remembered import examine
 
 ORDER: dict[str, tuple[str, ...]] = {
     "cpu": ("cpu", "composite"),
@@ -60,10 +61,12 @@ class Backend:
             module, "refusal", None
         )
         self._guarded: dict[str, Callable[..., Any]] = {}
+        self._counted: dict[str, Callable[..., None]] = {}
         if self.reason is None:
             implementations = complete(module.implementations())
             for op, implementation in implementations.items():
-                self._guarded[op] = self._refuse_unserved(OPERATORS[op], implementation)
+                self._counted[op] = self._count(op, implementation)
+                self._guarded[op] = OPERATORS[op].guarded(self._refuse_unserved(OPERATORS[op]))
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -92,6 +95,10 @@ class Backend:
             return self.reason
         return None if op in self._guarded else f"{self.name} has no {op}"
 
+    def unchecked(self, op: str) -> Callable[..., None]:
+        """Return the function that writes an operator's results, for arguments that are known to fit."""
+        return self._counted[op]
+
     def __getattr__(self, op: str) -> Callable[..., Any]:
         if op.startswith("__") or op not in OPERATORS:
             raise AttributeError(f"backend {self.name!r} has no attribute {op!r}")
@@ -112,7 +119,7 @@ class Backend:
     def _computes(self, dtype: torch.dtype, device: torch.device) -> bool:
         return dtype in self.dtypes and (not self.devices or device.type in self.devices)
 
-    def _refuse_unserved(self, op: Operator, implementation: Callable[..., None]) -> Callable[..., Any]:
+    def _refuse_unserved(self, op: Operator) -> Callable[..., None]:
         def run(*args: Any, **kwargs: Any) -> None:
             tensors = op.deciding(args, kwargs)
             if (refusal := self._why_refused(op, tensors, (args, kwargs))) is not None:
@@ -125,11 +132,17 @@ class Backend:
                     f"{op.name}: backend {self.name!r} does not serve {dtype} on {device}, "
                     f"it serves {served} on {', '.join(self.devices) or 'any device'}"
                 )
+            self._counted[op.name](*args, **kwargs)
+
+        return run
+
+    def _count(self, op: str, implementation: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: Any, **kwargs: Any) -> None:
             for observer in _observers:
-                observer[op.name, self.name] += 1
+                observer[op, self.name] += 1
             implementation(*args, **kwargs)
 
-        return op.guarded(run)
+        return run
 
 
 def _kinds(tensors: Sequence[Tensor]) -> set[tuple[torch.dtype, torch.device]]:
@@ -220,20 +233,54 @@ def _list_of_one(op: Operator, implementation: Callable[..., None]) -> Callable[
     return run
 
 
-def _register(op: Operator) -> None:
-    """Give an operator to torch's dispatcher: composite everywhere, the best backend where there is one."""
+def _routed(op: Operator) -> Callable[..., Any]:
+    """Return the function that calls the backend that serves, with ``out`` optional."""
 
     def routed(*args: Any, **kwargs: Any) -> Any:
         backend = serving(op.name, *op.deciding(args, kwargs), call=(args, kwargs))
         return getattr(backend, op.name)(*args, **kwargs)
 
+    return routed
+
+
+_MOST_REMEMBERED = 4096
+"""Kinds of calls of an overload; a loop over ever new sizes or numbers must not fill the memory."""
+
+
+def _remembering(op: Operator, overload: str, in_full: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an overload that is called in full, checks and all, only for the first of calls that are alike.
+
+    Whether tensors share memory or want gradients is looked at each time.
+    """
+    served: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        call = examine(op.parameters, op.written_names, args, kwargs)
+        if call is None or not call.own_memory:
+            return in_full(*args, **kwargs)
+        known = served.get(call.signature)
+        if known is not None:
+            return known(*args, **kwargs)
+        result = in_full(*args, **kwargs)
+        if len(served) == _MOST_REMEMBERED:
+            served.clear()
+        backend = serving(op.name, *op.deciding(args, kwargs), call=(args, kwargs))
+        served[call.signature] = op.unguarded(backend.unchecked(op.name), args, kwargs)[overload]
+        return result
+
+    return run
+
+
+def _register(op: Operator) -> None:
+    """Give an operator to torch's dispatcher: composite everywhere, the best backend where there is one."""
     composite = getattr(_BACKENDS["composite"], op.name)
     for overload, function in op.overloads(composite).items():
         torch.library.impl(op.qualified_name + overload, "default", function)
     for device_type, names in ORDER.items():
         if any(op.name in _BACKENDS[name].operators for name in names if name != "composite"):
-            for overload, function in op.overloads(routed).items():
-                torch.library.impl(op.qualified_name + overload, device_type, function)
+            for overload, function in op.overloads(_routed(op)).items():
+                remembering = _remembering(op, overload, function)
+                torch.library.impl(op.qualified_name + overload, device_type, remembering)
 
 
 _BACKENDS = {name: Backend(name) for name in NAMES}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .native import kernels, threads
 
-_LONGEST = {"avx512": 1024, "avx2": 96, "baseline": 64}
+_LONGEST = {"avx512": 1024, "avx2": 512, "baseline": 64}
 """Longest side of a matrix whose products are our own, by instruction set: beyond it BLAS is as fast."""
 
 _LEAST_SUM = 16
