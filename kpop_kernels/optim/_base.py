@@ -120,6 +120,7 @@ class MatrixOptimizer(Optimizer, ABC):
                 self._skip(parameter)
             elif self._begin(parameter, group, finding):
                 ready.append(Work(parameter, grad, self.state[parameter], group, finding.found_inf))
+        self._count(ready)
         self._prepare([item.parameter for item in ready])
         self._exchange.update(ready, self._update)
 
@@ -324,7 +325,7 @@ class MatrixOptimizer(Optimizer, ABC):
         self._failed = 0
 
     def _begin(self, parameter: Tensor, group: dict[str, Any], finding: Finding) -> bool:
-        """Create a parameter's state and count its step; or only decay it, and return False, before it started."""
+        """Create a parameter's state and note its step; or only decay it, and return False, before it started."""
         state, key = self.state[parameter], id(parameter)
         if not state:
             self._create_state(parameter, group)
@@ -336,12 +337,18 @@ class MatrixOptimizer(Optimizer, ABC):
                 return False
             self._counts[key] = taken
         self._counts[key] += 1
-        if finding.found_inf is None:
-            state["step"] += 1
-        else:
-            state["step"] += 1 - finding.found_inf
-            self._skipped = _sum(self._skipped, finding.found_inf)
         return True
+
+    def _count(self, work: Sequence[Work]) -> None:
+        """Count the steps of parameters in their states, those that their devices skip as skipped."""
+        if not work:
+            return
+        torch._foreach_add_([item.state["step"] for item in work], 1)
+        found = [(item.state["step"], item.found_inf) for item in work if item.found_inf is not None]
+        for device in {found_inf.device for _, found_inf in found}:
+            steps, skipped = zip(*[pair for pair in found if pair[1].device == device], strict=True)
+            torch._foreach_sub_(steps, skipped)
+            self._skipped = _sum(self._skipped, torch.stack(skipped).sum())
 
     def _create_state(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]

@@ -72,20 +72,23 @@ def kron_adam_foreach_(
     batches: list[Any] = []
     read: list[Tensor | None] = []
     written: list[tuple[Tensor, Tensor]] = []
+    corrected: dict[float, list[float]] = {}
     for W, G, m, v, L, R, t, found in zip(
         param, grad, exp_avg, exp_avg_sq, Q_L, Q_R, step, found_inf or [None] * len(param), strict=True
     ):
         if not W.numel() or (found is not None and found.item()):
             continue
         taken = t.item()
-        corrections = [correction(beta, taken) for beta in (beta1, beta2)]
+        if taken not in corrected:
+            corrected[taken] = [correction(beta, taken) for beta in (beta1, beta2)]
+        corrections = corrected[taken]
         if original or not is_ours(W, L, R):
             _with_blas(W, G, m, v, L, R, corrections, scalars, update, original=original)
             continue
         new = [single(tensor) for tensor in (W, m, v)]
-        inputs = [single(G), *(None if Q is None else Q.contiguous() for Q in (L, R))]
+        inputs = [single(G), *[None if Q is None else single(Q) for Q in (L, R)]]
         tensors = (new[0], inputs[0], *new[1:], *inputs[1:])
-        batches.append((*map(address, tensors), batch(W, L, R), *corrections))
+        batches.append((*[address(tensor) for tensor in tensors], batch(W, L, R), *corrections))
         read += inputs
         written += zip((W, m, v), new, strict=True)
     if batches:
