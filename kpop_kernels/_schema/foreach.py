@@ -102,7 +102,14 @@ def _listed_results(
 
 def _require_equal_lengths(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     named = operator.named(args, kwargs)
-    lengths = {name: len(named[name]) for name in operator.listed if name in named}
+    lists = {name: named[name] for name in operator.listed if name in named}
+    for name, value in lists.items():
+        if not isinstance(value, (list, tuple)):
+            kind = type(value).__name__
+            raise TypeError(
+                f"{operator.name}: {name} is of type {kind}, it must be a list with one entry an item"
+            )
+    lengths = {name: len(value) for name, value in lists.items()}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise ValueError(f"{operator.name}: the lists differ in length: {found}")

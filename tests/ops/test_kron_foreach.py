@@ -114,6 +114,12 @@ def test_rejects_name_the_item(generator):
         kpop_kernels.kron_adam_foreach_(ones, ones, *moments, none, none, **SCALARS)
 
 
+def test_a_number_in_the_place_of_a_list_is_named():
+    S, X = [torch.eye(2)] * 2, [torch.ones(2, 2)] * 2
+    with pytest.raises(TypeError, match="alpha is of type float, it must be a list with one entry an item"):
+        backends.get("composite").gram_ema_foreach_(S, X, beta=0.9, alpha=0.1, side=["left"] * 2)
+
+
 @pytest.mark.parametrize("op", [name for name in _schema.OPERATORS if "_foreach" in name])
 def test_lists_keep_the_arguments_of_one(op):
     operator = _schema.OPERATORS[op]

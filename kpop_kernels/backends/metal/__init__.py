@@ -31,6 +31,7 @@ FILES: dict[str, str] = {
     "gram_ema_": "gram",
     "kron_rotate": "kron_rotate",
     "kron_adam_": "kron_adam",
+    "kron_adam8_": "kron_adam8",
     "rebase_moments_": "rebase_moments",
     "whiten": "whiten",
     "whiten_update_": "whiten",
