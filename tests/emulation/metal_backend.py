@@ -108,7 +108,9 @@ class Bands:
 
 def replace_once(text: str, old: str, new: str) -> str:
     """Plant a bug: ``old`` must be there exactly once, or the bug would not be planted."""
-    assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
+    if text.count(old) != 1:
+        # No AssertionError: that is what a test that plants a bug waits for.
+        raise ValueError(f"{old!r} occurs {text.count(old)} times")
     return text.replace(old, new)
 
 

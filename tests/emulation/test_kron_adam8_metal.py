@@ -6,10 +6,11 @@ import torch
 from kpop_kernels.backends.metal import _blocks
 from tests.emulation.metal_backend import replace_once, require_clang, serve_metal
 from tests.emulation.metal_emulator import ORDERS
-from tests.ops.blocks import DTYPES
+from tests.errors import relative_error
+from tests.ops.blocks import DTYPES, INF, NAN, assert_same
 from tests.ops.grids import BOTH
 from tests.ops.launch import LAYOUTS, Launcher, outcome, strided
-from tests.ops.test_kron_adam8 import RANDOM, SCALARS, WRITTEN, arguments, assert_right
+from tests.ops.test_kron_adam8 import RANDOM, SCALARS, WRITTEN, arguments, assert_right, expected
 
 SHAPES = (
     # batch, m, n, kinds of the left and right factor
@@ -73,6 +74,21 @@ def test_every_option(monkeypatch, generator, mode):
     for change in CHANGES:
         block_size = change.get("block_size", 256)
         check(arguments(generator, (), 31, 45, BOTH, block_size=block_size), **change)
+
+
+@pytest.mark.parametrize("basis", ["rotated", "original"])
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_gradients_that_are_not_finite(monkeypatch, generator, bad, basis):
+    """Blocks have the bits of the separate operators; what is not finite reaches as far as there."""
+    serve_metal(monkeypatch)
+    tensors, scalars = arguments(generator, (2,), 12, 70, BOTH), SCALARS | RANDOM
+    tensors["grad"][0, 3, 5] = bad
+    ours = outcome(Launcher("kron_adam8_", "metal"), tensors, WRITTEN, exp_avg_basis=basis, **scalars)
+    exact, blocks = expected(Launcher("kron_rotate", "metal"), tensors, basis=basis, **scalars)
+    finite = exact.isfinite()
+    assert_same(ours[1:], blocks)
+    assert torch.equal(ours[0].isfinite(), finite) and not finite[0].all()
+    assert relative_error(ours[0][finite], exact[finite]) <= 1e-6
 
 
 def test_layouts(monkeypatch, generator):
