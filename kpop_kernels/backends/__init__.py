@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .._schema import OPERATORS, Operator
+from .._schema.checks import own_their_memory
 from .._schema.remembered import examine
 
 ORDER: dict[str, tuple[str, ...]] = {
@@ -256,7 +257,7 @@ def _remembering(op: Operator, overload: str, in_full: Callable[..., Any]) -> Ca
 
     def run(*args: Any, **kwargs: Any) -> Any:
         call = examine(op.parameters, op.written_names, args, kwargs)
-        if call is None or not call.own_memory:
+        if call is None or not own_their_memory(call.written, call.read):
             return in_full(*args, **kwargs)
         known = served.get(call.signature)
         if known is not None:
