@@ -1,7 +1,7 @@
 // Adam with both moments in blocks, in one pass: per element parameter and gradient in, the parameter out (4
 // or 2 bytes each), 2 bytes of codes in and out, and 9 bytes a block in and out.
+#include "adam8_moments.metal"
 #include "adam_update.metal"
-#include "moments.metal"
 
 // prm: number of elements, elements of a block, seed, stream, offset, whether to ascend.
 // weights, update: see adam_update.metal.
@@ -31,23 +31,8 @@ kernel void adam8(device P* param                [[buffer(0)]],
   uint W[kElements], g[kElements], m[kElements], v[kElements];
   load(param, share, W);
   load(grad, share, g);
-  for (uint i = 0u; i < kElements; ++i) {
-    g[i] ^= prm[5] != 0 ? kSign : 0u;
-  }
-  restore_affine(m_codes, m_scales, m_zero_points, share, minus_zero, m);
-  restore_dynamic(v_codes, v_absmax, map, share, minus_zero, v);
-  average(g, weights[0], weights[1], minus_zero, m);
-  average_square(g, weights[2], weights[3], minus_zero, v);
-
-  // No thread writes a block before all have read it: each waits here for the others' averages.
-  const uint4 range = block_max(uint4(affine_range(m), dynamic_range(v), 0u), partial, share, thread_id);
-  const AffineGrid grid = affine_grid(range.xy, kUnbiased, minus_zero);
-  const DynamicScale scale = dynamic_scale(range.z);
-  const uint4 words = random_words(prm, uint(step[0]), share.first);
-  store_affine(m, words, false, grid, share, minus_zero, m_codes);
-  store_grid(grid, share, m_scales, m_zero_points);
-  store_dynamic(v, scale, false, buckets, share, minus_zero, v_codes);
-  store_absmax(scale, share, v_absmax);
+  average_blocks(g, m_codes, v_codes, m_scales, m_zero_points, v_absmax, prm, weights, step, map, buckets, share,
+                 minus_zero, partial, thread_id, m, v);
   for (uint i = 0u; i < kElements; ++i) {
     W[i] = moved(W[i], normalized(m[i], v[i], u, minus_zero), update, minus_zero);
   }

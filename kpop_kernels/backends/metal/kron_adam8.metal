@@ -3,15 +3,8 @@
 // Bytes an element: the rotated gradient in and N out in its place, 4 each, 2 of codes in and 2 out; 9 a block in and
 // out. A first moment in the original basis has a pass of its own over the gradient, of g bytes, and is rotated by
 // as many products: g + 12 more.
+#include "adam8_moments.metal"
 #include "adam_update.metal"
-#include "moments.metal"
-
-// Takes the gradient's sign where the step ascends.
-static inline void turn(thread uint* g, constant long* prm) {
-  for (uint i = 0u; i < kElements; ++i) {
-    g[i] ^= prm[5] != 0 ? kSign : 0u;
-  }
-}
 
 // prm: number of elements, elements of a block, seed, stream, offset, whether to ascend.
 // weights, update: see adam_update.metal.
@@ -38,20 +31,8 @@ kernel void direction8(device float* direction        [[buffer(0)]],
   const Normalization u = normalization_of(weights, update);
   uint g[kElements], m[kElements], v[kElements];
   load(direction, share, g);
-  turn(g, prm);
-  restore_affine(m_codes, m_scales, m_zero_points, share, minus_zero, m);
-  restore_dynamic(v_codes, v_absmax, map, share, minus_zero, v);
-  average(g, weights[0], weights[1], minus_zero, m);
-  average_square(g, weights[2], weights[3], minus_zero, v);
-
-  // No thread writes a block before all have read it: each waits here for the others' averages.
-  const uint4 range = block_max(uint4(affine_range(m), dynamic_range(v), 0u), partial, share, thread_id);
-  const AffineGrid grid = affine_grid(range.xy, kUnbiased, minus_zero);
-  const DynamicScale scale = dynamic_scale(range.z);
-  store_affine(m, random_words(prm, uint(step[0]), share.first), false, grid, share, minus_zero, m_codes);
-  store_grid(grid, share, m_scales, m_zero_points);
-  store_dynamic(v, scale, false, buckets, share, minus_zero, v_codes);
-  store_absmax(scale, share, v_absmax);
+  average_blocks(g, m_codes, v_codes, m_scales, m_zero_points, v_absmax, prm, weights, step, map, buckets, share,
+                 minus_zero, partial, thread_id, m, v);
   for (uint i = 0u; i < kElements; ++i) {
     g[i] = normalized(m[i], v[i], u, minus_zero);
   }
