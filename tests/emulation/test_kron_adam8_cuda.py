@@ -12,7 +12,7 @@ from tests.emulation.tools import require_tool
 from tests.guards import Guarded
 from tests.ops.grids import BOTH
 from tests.ops.launch import LAYOUTS, assert_same_bits, outcome, strided
-from tests.ops.test_kron_adam8 import RANDOM, SCALARS, WRITTEN, arguments, assert_right
+from tests.ops.test_kron_adam8 import CHANGES, RANDOM, SCALARS, WRITTEN, arguments, assert_right
 
 ORDERS = cuda_emulator.ORDERS
 KERNELS = "kron_*.cu"
@@ -80,16 +80,10 @@ def test_a_list_of_mixed_shapes_and_dtypes_is_one_launch(generator, order):
 @pytest.mark.parametrize(
     "change",
     [
-        {"maximize": True},
-        {"step": 1},
-        {"clip": 0.3},
-        {"exp_avg_basis": "original"},
-        {"exp_avg_basis": "original", "maximize": True},
+        *CHANGES,
         {"block_size": 8},
         {"block_size": 264},
         {"block_size": 1024, "exp_avg_basis": "original"},
-        {"offset": 2**35 - 8},
-        {"beta1": 0.95, "beta2": 0.95},
     ],
     ids=str,
 )

@@ -17,6 +17,16 @@ STATE = ("exp_avg_codes", "exp_avg_scales", "exp_avg_zero_points", "exp_avg_sq_c
 WRITTEN = ("param", *STATE)
 SCALARS = {"lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1}
 RANDOM = {"step": 7, "seed": 2**63, "stream": 3, "offset": 16}
+CHANGES = (
+    {"maximize": True},
+    {"weight_decay": 0.0},
+    {"step": 1},
+    {"clip": 0.3},
+    {"exp_avg_basis": "original"},
+    {"exp_avg_basis": "original", "maximize": True},
+    {"beta1": 0.95, "beta2": 0.95},
+    {"offset": 2**35 - 8},
+)
 SHAPES = [
     pytest.param((), 1, 1, ("shared", "shared"), id="one number"),
     pytest.param((), 3, 5, ("shared", "shared"), id="less than a block"),
@@ -87,16 +97,7 @@ def test_bits_are_those_of_the_unfused_sequence(generator, variant, batch, m, n,
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     "change",
-    [
-        {"maximize": True},
-        {"weight_decay": 0.0},
-        {"step": 1},
-        {"clip": 0.3},
-        {"exp_avg_basis": "original"},
-        {"exp_avg_basis": "original", "maximize": True},
-        {"beta1": 0.95, "beta2": 0.95},
-        {"offset": 2**35 - 8},
-    ],
+    CHANGES,
     ids=str,
 )
 def test_every_scalar(generator, variant, change):
